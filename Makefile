@@ -1,0 +1,57 @@
+# Every target makes .venv first if it is missing or out of date; the second run is quick.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+READY_BENCH := $(VENV)/.ready-bench
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint format bench docs lock clean
+
+help:  ## show the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+venv: $(READY)  ## make .venv with everything pinned in requirements.lock
+
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "consilience needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Run: make PYTHON=/path/to/python3.11 ..."; exit 2; }
+	@echo "== setting up $(VENV) (once; about a minute)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'
+	@touch $(READY)
+
+$(READY_BENCH): $(READY)
+	@echo "== adding the rivals for benchmarks (mbi, jax)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev,bench]'
+	@touch $(READY_BENCH)
+
+demo: $(READY)  ## the main job on generated people
+	@$(BIN)/python -m consilience.demo
+
+test: $(READY)  ## the whole test suite
+	@$(BIN)/python -m pytest -q
+
+lint: $(READY)  ## formatting, lint, types, layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+format: $(READY)  ## format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(READY_BENCH)  ## benchmarks beside their rivals, one table
+	@$(BIN)/python benchmarks/run.py
+
+docs: $(READY)  ## check that every link and code block of the docs holds
+	@$(BIN)/python -m pytest -q tests/test_docs.py
+
+lock:  ## write requirements.lock anew from the newest versions
+	@rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
+	@.lock-venv/bin/python -m pip install --quiet -e '.[dev,bench]'
+	@.lock-venv/bin/python -m pip freeze --exclude-editable | grep -v ' @ ' > requirements.lock
+	@rm -rf .lock-venv
+
+clean:  ## remove .venv and caches
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

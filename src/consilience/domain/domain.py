@@ -1,0 +1,150 @@
+"""Domain: the attributes of a table and their sizes, in order (the paper's Omega and n_i)."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from consilience.errors import DomainError
+
+Clique = tuple[str, ...]
+"""A set of attributes as a tuple of names in domain order without duplicates. Build one with `Domain.clique`."""
+
+
+def _checked_size(name: str, size: object) -> int:
+    try:
+        n = operator.index(size)  # type: ignore[arg-type]
+    except TypeError:
+        raise DomainError(
+            f"the size of attribute {name!r} must be a whole number, got {size!r}; "
+            "give the number of values that the attribute can take"
+        ) from None
+    if n < 1:
+        raise DomainError(
+            f"the size of attribute {name!r} must be at least 1, got {n}; "
+            "give the number of values that the attribute can take"
+        )
+    return n
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Domain:
+    """Attributes and their sizes, ordered.
+
+    `Domain({"age": 10, "sex": 2})` or `Domain([("age", 10), ("sex", 2)])`; the second form notices duplicates.
+    """
+
+    sizes: Mapping[str, int]
+    _position: Mapping[str, int] = field(init=False)
+
+    def __init__(self, sizes: Mapping[str, int] | Iterable[tuple[str, int]]) -> None:
+        pairs = list(sizes.items()) if isinstance(sizes, Mapping) else list(sizes)
+        checked: dict[str, int] = {}
+        for pair in pairs:
+            if not (isinstance(pair, tuple | list) and len(pair) == 2):
+                raise DomainError(f"a domain must list (attribute, size) pairs, got {pair!r}")
+            name, size = pair
+            if not isinstance(name, str) or not name:
+                raise DomainError(f"an attribute name must be a non-empty string, got {name!r}")
+            if name in checked:
+                raise DomainError(
+                    f"attribute names must be distinct, got {name!r} twice; rename one of them"
+                )
+            checked[name] = _checked_size(name, size)
+        if not checked:
+            raise DomainError("a domain must have at least one attribute, got none")
+        object.__setattr__(self, "sizes", checked)
+        object.__setattr__(self, "_position", {name: i for i, name in enumerate(checked)})
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    @property
+    def attributes(self) -> Clique:
+        return tuple(self.sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.sizes.values())
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sizes)
+
+    def __contains__(self, attribute: object) -> bool:
+        return attribute in self.sizes
+
+    def __getitem__(self, attribute: str) -> int:
+        return self.sizes[self._known(attribute)]
+
+    def __eq__(self, other: object) -> bool:
+        """Same attributes, same sizes, same order."""
+        return isinstance(other, Domain) and list(self.sizes.items()) == list(other.sizes.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.sizes.items()))
+
+    def __repr__(self) -> str:
+        shown = [f"{name}: {size}" for name, size in self.sizes.items()]
+        if len(shown) > 12:
+            shown = [*shown[:10], "...", shown[-1]]
+        cells = self.size()
+        total = f"{cells:,}" if cells < 10**15 else f"about 10^{len(str(cells)) - 1}"
+        return f"Domain({', '.join(shown)}; {len(self)} attributes, {total} cells)"
+
+    # -- cliques ---------------------------------------------------------------------------------
+
+    def position(self, attribute: str) -> int:
+        """Place of an attribute in the order of the domain."""
+        return self._position[self._known(attribute)]
+
+    def clique(self, attributes: str | Iterable[str]) -> Clique:
+        """The canonical clique of a set of attributes: domain order, duplicates removed."""
+        names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
+        return tuple(sorted({self._known(a) for a in names}, key=self._position.__getitem__))
+
+    def axes(self, clique: Clique) -> tuple[int, ...]:
+        return tuple(self.position(a) for a in clique)
+
+    def shape_of(self, clique: Clique) -> tuple[int, ...]:
+        return tuple(self.sizes[self._known(a)] for a in clique)
+
+    def size(self, attributes: Iterable[str] | None = None) -> int:
+        """Number of cells of a marginal (of the whole domain if None), a Python integer of any length."""
+        return prod(self.shape if attributes is None else self.shape_of(self.clique(attributes)))
+
+    # -- new domains -----------------------------------------------------------------------------
+
+    def project(self, attributes: str | Iterable[str]) -> Domain:
+        """The domain of some of the attributes, in this domain's order."""
+        return Domain({a: self.sizes[a] for a in self.clique(attributes)})
+
+    def merge(self, other: Domain) -> Domain:
+        """This domain followed by what the other adds; shared attributes must have equal sizes."""
+        for name in other:
+            if name in self and self[name] != other[name]:
+                raise DomainError(
+                    f"merged domains must agree on sizes, got {name!r} of size {self[name]} and {other[name]}"
+                )
+        return Domain({**self.sizes, **other.sizes})
+
+    # -- JSON ------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        return json.dumps(dict(self.sizes))
+
+    @classmethod
+    def from_json(cls, text: str) -> Domain:
+        return cls(json.loads(text))
+
+    def _known(self, attribute: str) -> str:
+        if attribute not in self.sizes:
+            names = ", ".join(map(repr, list(self.sizes)[:8])) + (", ..." if len(self) > 8 else "")
+            raise DomainError(
+                f"every attribute must be in the domain, got {attribute!r}; the domain has {names}"
+            )
+        return attribute

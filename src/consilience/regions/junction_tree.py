@@ -1,0 +1,147 @@
+"""JunctionTree: a tree of cliques in which local consistency is global consistency. Its size is known before it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from consilience.domain import Clique, Domain
+
+MIN_FILL_ATTRIBUTES = 150
+"""Above this many attributes only the cheaper of the two elimination rules is tried."""
+
+
+@dataclass(frozen=True)
+class JunctionTree:
+    """Maximal cliques of a triangulated graph, joined by edges (i, j) whose separator is cliques[i] and cliques[j] meet.
+
+    Attributes that no clique mentions are cliques of their own, so that the tree covers the domain. Edges with an empty
+    separator join what is independent.
+    """
+
+    domain: Domain
+    cliques: tuple[Clique, ...]
+    edges: tuple[tuple[int, int], ...]
+    separators: tuple[Clique, ...]
+
+    @classmethod
+    def of(cls, domain: Domain, cliques: Iterable[Iterable[str]]) -> JunctionTree:
+        """Triangulate by greedy elimination: the smaller of minimum fill and minimum table."""
+        masks = [_mask(domain, c) for c in cliques]
+        found = min(
+            (_eliminate(domain, masks, rule) for rule in _rules(domain)),
+            key=lambda bags: (_cells(domain, bags), len(bags)),
+        )
+        bags = _maximal(found)
+        edges = _spanning_tree(domain, bags)
+        names = domain.attributes
+        separators = tuple(_names(names, bags[i] & bags[j]) for i, j in edges)
+        return cls(domain, tuple(_names(names, b) for b in bags), tuple(edges), separators)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of all clique tables, a Python integer of any length."""
+        return sum(self.domain.size(c) for c in self.cliques)
+
+    @property
+    def largest(self) -> Clique:
+        return max(self.cliques, key=self.domain.size)
+
+    def __repr__(self) -> str:
+        return f"JunctionTree({len(self.cliques)} cliques, {self.cells:,} cells, largest {self.largest})"
+
+
+def _mask(domain: Domain, clique: Iterable[str]) -> int:
+    return sum(1 << domain.position(a) for a in domain.clique(clique))
+
+
+def _bits(mask: int) -> list[int]:
+    out = []
+    while mask:
+        low = mask & -mask
+        out.append(low.bit_length() - 1)
+        mask ^= low
+    return out
+
+
+def _names(names: Clique, mask: int) -> Clique:
+    return tuple(names[i] for i in _bits(mask))
+
+
+def _rules(domain: Domain) -> tuple[str, ...]:
+    return ("table", "fill") if len(domain) <= MIN_FILL_ATTRIBUTES else ("table",)
+
+
+def _cells(domain: Domain, bags: list[int]) -> int:
+    shape = domain.shape
+    total = 0
+    for bag in bags:
+        n = 1
+        for i in _bits(bag):
+            n *= shape[i]
+        total += n
+    return total
+
+
+def _eliminate(domain: Domain, masks: list[int], rule: str) -> list[int]:
+    """Bags of a greedy elimination order; ties go to the smaller table, then to domain order."""
+    shape = domain.shape
+    neighbours = [0] * len(domain)
+    for mask in masks:
+        for i in _bits(mask):
+            neighbours[i] |= mask & ~(1 << i)
+    left = (1 << len(domain)) - 1
+    cost: dict[int, tuple[int, int, int]] = {}
+    bags: list[int] = []
+
+    def price(i: int) -> tuple[int, int, int]:
+        around = neighbours[i]
+        table = shape[i]
+        for j in _bits(around):
+            table *= shape[j]
+        if rule == "table":
+            return (table, 0, i)
+        fill = sum((around & ~neighbours[j] & ~(1 << j)).bit_count() for j in _bits(around)) // 2
+        return (fill, table, i)
+
+    for i in range(len(domain)):
+        cost[i] = price(i)
+    while left:
+        i = min(cost, key=cost.__getitem__)
+        around = neighbours[i]
+        bags.append(around | (1 << i))
+        left &= ~(1 << i)
+        del cost[i]
+        touched = around
+        for j in _bits(around):
+            neighbours[j] = (neighbours[j] | around) & ~(1 << j) & ~(1 << i)
+            if rule == "fill":
+                touched |= neighbours[j]
+        for j in _bits(touched & left):
+            cost[j] = price(j)
+    return bags
+
+
+def _maximal(bags: list[int]) -> list[int]:
+    kept: list[int] = []
+    for bag in sorted(set(bags), key=lambda b: (-b.bit_count(), b)):
+        if not any(bag & other == bag for other in kept):
+            kept.append(bag)
+    return sorted(kept, key=_bits)
+
+
+def _spanning_tree(domain: Domain, bags: list[int]) -> list[tuple[int, int]]:
+    """Maximum-weight spanning tree by separator width (Prim), which has the running-intersection property."""
+    if len(bags) <= 1:
+        return []
+    best = {i: ((bags[0] & bags[i]).bit_count(), 0) for i in range(1, len(bags))}
+    edges = []
+    while best:
+        i = max(best, key=lambda k: (best[k][0], -k))
+        _, j = best.pop(i)
+        edges.append((j, i))
+        for k in best:
+            width = (bags[i] & bags[k]).bit_count()
+            if width > best[k][0]:
+                best[k] = (width, i)
+    return edges

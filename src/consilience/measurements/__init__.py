@@ -1,1 +1,33 @@
-"""measurements"""
+"""Measurements of marginals, linear queries, the total, and losses."""
+
+from consilience.measurements.custom import CustomLoss, jax_loss
+from consilience.measurements.loss import BoundLoss, Loss
+from consilience.measurements.losses import AbsoluteLoss, Separable, SquaredLoss
+from consilience.measurements.measurement import BoundMeasurement, Measurement, Noise
+from consilience.measurements.queries import Dense, Identity, Operator, Query, Sparse, as_query
+from consilience.measurements.structured import Kronecker, Prefix, Ranges
+from consilience.measurements.total import Total, estimate_total
+
+__all__ = [
+    "AbsoluteLoss",
+    "BoundLoss",
+    "BoundMeasurement",
+    "CustomLoss",
+    "Dense",
+    "Identity",
+    "Kronecker",
+    "Loss",
+    "Measurement",
+    "Noise",
+    "Operator",
+    "Prefix",
+    "Query",
+    "Ranges",
+    "Separable",
+    "Sparse",
+    "SquaredLoss",
+    "Total",
+    "as_query",
+    "estimate_total",
+    "jax_loss",
+]

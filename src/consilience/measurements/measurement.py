@@ -1,0 +1,189 @@
+"""Measurement: y = Q x + noise for the table x of one clique, in counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite, prod, sqrt
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from consilience.domain import Buffer, Clique, Domain
+from consilience.errors import DomainError, MeasurementError
+from consilience.measurements.queries import Identity, Query, as_query
+from consilience.measurements.structured import Kronecker, Permuted
+
+Noise = Literal["gaussian", "laplace"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Measurement:
+    """Noisy answers about one clique, in counts.
+
+    `query=None` means the table itself: `values` has the table's shape, its axes in the order in
+    which the attributes are given, or is that table flattened. With a query, the query's columns
+    are the cells in that same order and `values` has one entry per row. The noise is independent
+    with standard deviation `stddev` in every entry; for Laplace noise of scale b that is b *
+    sqrt(2), so `scale` gives b = stddev / sqrt(2). A measurement of no attributes, `Measurement((),
+    [n], stddev=...)`, is one of the total.
+    """
+
+    attributes: tuple[str, ...]
+    values: Buffer
+    stddev: float
+    noise: Noise
+    query: Query | None
+
+    def __init__(
+        self,
+        attributes: str | Iterable[str],
+        values: Any,
+        *,
+        stddev: float,
+        noise: Noise = "gaussian",
+        query: Any = None,
+    ) -> None:
+        names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
+        if len(set(names)) != len(names):
+            raise MeasurementError(
+                f"the attributes of a measurement must be distinct, got {names}; name each once"
+            )
+        if noise not in get_args(Noise):
+            raise MeasurementError(f"noise must be 'gaussian' or 'laplace', got {noise!r}")
+        object.__setattr__(self, "attributes", names)
+        object.__setattr__(self, "values", _checked_values(names, values))
+        object.__setattr__(self, "stddev", _checked_stddev(stddev))
+        object.__setattr__(self, "noise", noise)
+        chosen = None if query is None else as_query(query)
+        object.__setattr__(self, "query", None if isinstance(chosen, Identity) else chosen)
+        if self.query is not None and self.values.shape != (self.query.rows,):
+            raise MeasurementError(
+                f"the values of the query on {names} must have shape {(self.query.rows,)}, one "
+                "per row, "
+                f"got {self.values.shape}"
+            )
+
+    @property
+    def scale(self) -> float:
+        """b of Laplace noise with this standard deviation."""
+        return self.stddev / sqrt(2)
+
+    def bind(self, domain: Domain) -> BoundMeasurement:
+        """The same measurement of the canonical clique: flat values and query in domain order."""
+        unknown = [a for a in self.attributes if a not in domain]
+        if unknown:
+            raise DomainError(
+                f"the clique of a measurement must be in the domain, got {self.attributes} with "
+                "unknown "
+                f"attribute {unknown[0]!r}; the domain is {domain!r}"
+            )
+        clique = domain.clique(self.attributes)
+        shape = domain.shape_of(self.attributes)
+        if self.query is None:
+            table = self._table(shape).transpose([self.attributes.index(a) for a in clique])
+            flat, query = table.reshape(-1), Identity(prod(shape))
+        else:
+            flat, query = self.values, self._ordered(self.query, domain, clique)
+        return BoundMeasurement(clique, flat, self.stddev, self.noise, query)
+
+    def _table(self, shape: tuple[int, ...]) -> Buffer:
+        if self.values.shape not in (shape, (prod(shape),)):
+            raise MeasurementError(
+                f"the values of {self.attributes} must have shape {shape} or be flat with "
+                f"{prod(shape)} entries, "
+                f"got {self.values.shape}; give one value per cell, axes in the order of the "
+                "attributes"
+            )
+        return self.values.reshape(shape)
+
+    def _ordered(self, query: Query, domain: Domain, clique: Clique) -> Query:
+        shape = domain.shape_of(self.attributes)
+        checked = as_query(query, prod(shape))
+        if isinstance(checked, Kronecker) and not checked.fits(shape):
+            raise MeasurementError(
+                f"the factors of a Kronecker query on {self.attributes} must match the sizes "
+                f"{shape} in that order, "
+                f"got {tuple(f.cells for f in checked.factors)}"
+            )
+        if clique == self.attributes:
+            return checked
+        axes = tuple(clique.index(a) for a in self.attributes)
+        return Permuted(checked, domain.shape_of(clique), axes)
+
+    def __repr__(self) -> str:
+        what = "" if self.query is None else f", query={self.query!r}"
+        return (
+            f"Measurement({self.attributes}, {self.values.size} values, "
+            f"stddev={self.stddev:g}, noise={self.noise!r}{what})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class BoundMeasurement:
+    """A measurement of a canonical clique: flat `values`, `query` on the flat table."""
+
+    clique: Clique
+    values: Buffer
+    stddev: float
+    noise: Noise
+    query: Query
+
+    @property
+    def scale(self) -> float:
+        """b of Laplace noise with this standard deviation."""
+        return self.stddev / sqrt(2)
+
+    @property
+    def is_identity(self) -> bool:
+        return isinstance(self.query, Identity)
+
+
+def bind_all(domain: Domain, measurements: Iterable[Measurement]) -> tuple[BoundMeasurement, ...]:
+    """Every measurement bound to the domain; at least one is needed."""
+    if isinstance(measurements, Measurement):
+        raise MeasurementError(
+            "measurements must be a list of Measurement, got a single one; wrap it in a list"
+        )
+    bound: list[BoundMeasurement] = []
+    for m in measurements:
+        if not isinstance(m, Measurement):
+            raise MeasurementError(
+                f"measurements must be a list of Measurement, got {type(m).__name__}"
+            )
+        bound.append(m.bind(domain))
+    if not bound:
+        raise MeasurementError("at least one measurement must be given, got none")
+    return tuple(bound)
+
+
+def _checked_values(names: tuple[str, ...], values: Any) -> Buffer:
+    given = np.asarray(values)
+    if given.dtype.kind not in "iuf":
+        raise MeasurementError(
+            f"the values of {names} must be real numbers, got type {given.dtype}"
+        )
+    kept = np.array(given, dtype=np.float64, order="C")
+    finite = np.isfinite(kept)
+    if not finite.all():
+        place = np.unravel_index(int(np.argmin(finite)), kept.shape)
+        raise MeasurementError(
+            f"the values of {names} must be finite, got {kept[place]} at {tuple(map(int, place))}"
+        )
+    kept.flags.writeable = False
+    return kept
+
+
+def _checked_stddev(stddev: object) -> float:
+    if isinstance(stddev, bool) or not isinstance(stddev, int | float | np.integer | np.floating):
+        raise MeasurementError(
+            f"stddev must be a positive number, got {stddev!r}; give the standard deviation of "
+            "the noise in counts"
+        )
+    value = float(stddev)
+    if not (isfinite(value) and value > 0):
+        raise MeasurementError(
+            f"stddev must be positive and finite, got {value}; give the standard deviation of "
+            "the noise in counts"
+        )
+    return value

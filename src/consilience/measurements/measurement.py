@@ -59,9 +59,8 @@ class Measurement:
         object.__setattr__(self, "query", None if isinstance(chosen, Identity) else chosen)
         if self.query is not None and self.values.shape != (self.query.rows,):
             raise MeasurementError(
-                f"the values of the query on {names} must have shape {(self.query.rows,)}, one "
-                "per row, "
-                f"got {self.values.shape}"
+                f"the values of the query on {names} must have shape {(self.query.rows,)}, "
+                f"one per row, got {self.values.shape}"
             )
 
     @property
@@ -74,9 +73,8 @@ class Measurement:
         unknown = [a for a in self.attributes if a not in domain]
         if unknown:
             raise DomainError(
-                f"the clique of a measurement must be in the domain, got {self.attributes} with "
-                "unknown "
-                f"attribute {unknown[0]!r}; the domain is {domain!r}"
+                f"the clique of a measurement must be in the domain, got {self.attributes} "
+                f"with unknown attribute {unknown[0]!r}; the domain is {domain!r}"
             )
         clique = domain.clique(self.attributes)
         shape = domain.shape_of(self.attributes)
@@ -91,9 +89,8 @@ class Measurement:
         if self.values.shape not in (shape, (prod(shape),)):
             raise MeasurementError(
                 f"the values of {self.attributes} must have shape {shape} or be flat with "
-                f"{prod(shape)} entries, "
-                f"got {self.values.shape}; give one value per cell, axes in the order of the "
-                "attributes"
+                f"{prod(shape)} entries, got {self.values.shape}; give one value per cell, "
+                "axes in the order of the attributes"
             )
         return self.values.reshape(shape)
 
@@ -103,8 +100,7 @@ class Measurement:
         if isinstance(checked, Kronecker) and not checked.fits(shape):
             raise MeasurementError(
                 f"the factors of a Kronecker query on {self.attributes} must match the sizes "
-                f"{shape} in that order, "
-                f"got {tuple(f.cells for f in checked.factors)}"
+                f"{shape} in that order, got {tuple(f.cells for f in checked.factors)}"
             )
         if clique == self.attributes:
             return checked

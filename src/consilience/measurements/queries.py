@@ -213,7 +213,8 @@ class Operator(Query):
         return np.asarray(self.operator @ x, dtype=np.float64)
 
     def adjoint(self, y: Buffer) -> Buffer:
-        return np.asarray(self.operator.H @ y, dtype=np.float64)
+        transposed = self.operator.rmatvec if y.ndim == 1 else self.operator.rmatmat
+        return np.asarray(transposed(y), dtype=np.float64)
 
     @cached_property
     def _column_norms(self) -> Buffer:

@@ -57,3 +57,11 @@ class InsufficientBudgetError(BudgetError):
 
 class LedgerError(ConsilienceError):
     """A ledger is damaged, or belongs to another table."""
+
+
+class NoiseError(ConsilienceError):
+    """Noise can not be drawn for what was given, or the sampler failed; nothing was released."""
+
+
+class AuditError(ConsilienceError):
+    """An audit was asked for something that it can not measure."""

@@ -1,0 +1,116 @@
+"""Budget: the most that may be learnt about one person, and which tables count as neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from consilience.errors import BudgetError
+from consilience.privacy.accounting import checked_delta, gaussian_mu_squared, zcdp_rho
+from consilience.privacy.cost import Cost
+from consilience.privacy.sensitivity import Neighbours
+from consilience.privacy.units import Amount, Epsilon, MuSquared, Real, Rho, positive
+
+ACCOUNTINGS = ("pure", "zcdp", "gaussian")
+
+_RESERVE = Fraction(1, 2**20)
+"""Share of epsilon and of delta kept back under Gaussian accounting for the slack of lemma 1."""
+
+
+@dataclass(frozen=True, init=False)
+class Budget:
+    """A promise: pure `epsilon`, (`epsilon`, `delta`), or zCDP `rho`, under `neighbours` (always to be named).
+
+    `accounting` says how releases add up. Pure budgets add epsilons and rho budgets add rhos. An (epsilon, delta)
+    budget becomes the largest rho that proves it ("zcdp", the default: every primitive may be used), or the largest
+    mu of Gaussian DP that proves it ("gaussian": only Gaussian noise may be used, and less of it is needed).
+    A rho budget may name a delta; it is only used to report an epsilon.
+    """
+
+    neighbours: Neighbours
+    epsilon: Epsilon | None
+    delta: Fraction | None
+    rho: Rho | None
+    accounting: str
+
+    def __init__(
+        self,
+        *,
+        epsilon: Real | None = None,
+        delta: Real | None = None,
+        rho: Real | None = None,
+        neighbours: Neighbours | str | None = None,
+        accounting: str | None = None,
+    ) -> None:
+        if (epsilon is None) == (rho is None):
+            raise BudgetError(
+                "a budget must have either epsilon or rho, "
+                f"got epsilon={epsilon!r} and rho={rho!r}; give exactly one"
+            )
+        allowed = ("zcdp",) if rho is not None else ("pure",) if delta is None else ACCOUNTINGS[1:]
+        if accounting is not None and accounting not in allowed:
+            raise BudgetError(
+                f"the accounting of this budget must be {' or '.join(map(repr, allowed))}, got {accounting!r}"
+            )
+        values = {
+            "epsilon": None if epsilon is None else Epsilon(positive(epsilon, "epsilon")),
+            "delta": None if delta is None else checked_delta(delta),
+            "rho": None if rho is None else Rho(positive(rho, "rho")),
+            "neighbours": Neighbours.of(neighbours),
+            "accounting": accounting or allowed[0],
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def capacity(self) -> Epsilon | Rho | MuSquared:
+        """The whole budget in the unit that its accounting adds up, rounded down."""
+        if self.rho is not None:
+            return self.rho
+        assert self.epsilon is not None
+        if self.delta is None:
+            return self.epsilon
+        if self.accounting == "zcdp":
+            return zcdp_rho(self.epsilon, self.delta)
+        keep = 1 - _RESERVE
+        return gaussian_mu_squared(self.epsilon * keep, self.delta * keep)
+
+    def split(self, weights: Iterable[Real]) -> tuple[Amount, ...]:
+        """Shares of the capacity in proportion to `weights`; exact, so they sum to the whole."""
+        return self.capacity.split(weights)
+
+    def admits(self, cost: Cost) -> bool:
+        """Whether a cost (of all releases together) keeps the promise.
+
+        The rule holds however later releases depend on earlier ones (docs/privacy.md, "Adding up"): the accounting is
+        fixed beforehand, and under "zcdp" an all-pure sum of epsilons is the one alternative, as it has no delta.
+        """
+        if cost.neighbours is not self.neighbours:
+            raise BudgetError(
+                f"the budget is stated for {self.neighbours.value} neighbours, "
+                f"the release for {cost.neighbours.value}; calibrate it for the budget's"
+            )
+        spent = self.spent(cost)
+        if spent is not None and spent <= self.capacity:
+            reserve = self.epsilon.value * _RESERVE if self.epsilon else Fraction(0)
+            return self.accounting != "gaussian" or cost.slack <= reserve
+        if self.accounting == "zcdp" and self.epsilon is not None and cost.epsilon is not None:
+            return cost.epsilon <= self.epsilon
+        return False
+
+    def spent(self, cost: Cost) -> Amount | None:
+        """The cost in the unit of `capacity`; None where it can not be expressed."""
+        return {"pure": cost.epsilon, "zcdp": cost.rho, "gaussian": cost.mu_squared}[
+            self.accounting
+        ]
+
+    def __repr__(self) -> str:
+        kinds = {"epsilon": self.epsilon and self.epsilon.value, "delta": self.delta}
+        kinds["rho"] = self.rho and self.rho.value
+        parts = [f"{name}={float(value):g}" for name, value in kinds.items() if value is not None]
+        return (
+            f"Budget({', '.join(parts)}, neighbours={self.neighbours.value!r}, "
+            f"accounting={self.accounting!r})"
+        )

@@ -1,0 +1,82 @@
+"""What a cost amounts to as (epsilon, delta): the least of every bound that applies.
+
+Closed forms answer costs of one kind. Where kinds mix, dp-accounting composes their Renyi
+divergences: a pure epsilon as randomised response, which dominates every pure mechanism, and the
+rest by their rho. These bounds describe parameters fixed beforehand; the rule that admits releases
+one after another is `Budget.admits`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from consilience.privacy.accounting import (
+    MARGIN,
+    checked_delta,
+    gaussian_delta,
+    gaussian_epsilon,
+    zcdp_delta,
+    zcdp_epsilon,
+)
+from consilience.privacy.cost import Cost
+from consilience.privacy.units import Epsilon, Real, require
+
+_PURE = ("laplace", "noisy-max")
+_SMALL = 0.01
+"""Below this epsilon, epsilon^2 / 2 is as tight as randomised response and keeps all digits."""
+
+
+def epsilon_at(cost: Cost, delta: Real) -> float:
+    """The least epsilon at `delta` that is proven for the cost, rounded up."""
+    failure = checked_delta(delta)
+    if not cost.spends:
+        return 0.0
+    bounds = [float(zcdp_epsilon(cost.rho, failure).value)]
+    if cost.epsilon is not None:
+        bounds.append(float(cost.epsilon.value))
+    if cost.mu_squared is not None:
+        tightened = failure * (1 - cost.slack)
+        epsilon = gaussian_epsilon(cost.mu_squared, tightened).value + cost.slack
+        bounds.append(float(epsilon))
+    elif _is_mixed(cost):
+        bounds.append(_renyi(cost, float(failure)).get_epsilon(float(failure)) * (1 + MARGIN))
+    return min(bounds)
+
+
+def delta_at(cost: Cost, epsilon: Epsilon) -> float:
+    """The least delta at `epsilon` that is proven for the cost, rounded up."""
+    eps = require(epsilon, Epsilon, "epsilon")
+    if not cost.spends or (cost.epsilon is not None and cost.epsilon <= eps):
+        return 0.0
+    bounds = [zcdp_delta(cost.rho, eps)]
+    if cost.mu_squared is not None and eps.value > cost.slack:
+        reduced = Epsilon(eps.value - cost.slack)
+        bounds.append(gaussian_delta(cost.mu_squared, reduced) * math.exp(cost.slack))
+    elif _is_mixed(cost):
+        guess = min(max(bounds[0], 1e-300), 0.5)
+        bounds.append(_renyi(cost, guess).get_delta(float(eps.value)) * (1 + MARGIN))
+    return min(bounds)
+
+
+def _is_mixed(cost: Cost) -> bool:
+    return any(s.form in _PURE for s in cost.spends)
+
+
+def _renyi(cost: Cost, delta: float):
+    """dp-accounting's Renyi accountant with the cost composed, on orders around the best one."""
+    import dp_accounting  # takes a second to load, and only mixed costs need it
+    from dp_accounting.rdp import RdpAccountant
+
+    centre = math.sqrt(-math.log(delta) / float(cost.rho.value))
+    orders = 1 + np.geomspace(max(0.02, centre * 1e-2), max(2.0, centre * 1e2), 240)
+    accountant = RdpAccountant(list(orders), dp_accounting.NeighboringRelation.REPLACE_ONE)
+    for s in cost.spends:
+        if s.form in _PURE and s.epsilon is not None and s.epsilon >= _SMALL:
+            flip = 2 / (1 + math.exp(s.epsilon)) if s.epsilon < 700 else 0.0
+            event = dp_accounting.RandomizedResponseDpEvent(flip, 2)
+        else:
+            event = dp_accounting.ZCDpEvent(float(s.rho))
+        accountant.compose(event, s.times)
+    return accountant

@@ -1,0 +1,156 @@
+"""Cost: what a release spends, as a value that is known before data is touched.
+
+A cost is a list of spends, each the exact price of one primitive in every currency that applies to it:
+
+    primitive                            epsilon     rho (zCDP)       mu^2 (Gaussian DP)
+    discrete Laplace, scale b            D1 / b      epsilon^2 / 2    -
+    selection (exponential mechanism)    epsilon     epsilon^2 / 8    -
+    report noisy max                     epsilon     epsilon^2 / 2    -
+    discrete Gaussian, sigma             -           D2^2 / 2 sigma^2 D2^2 / (sigma^2 - 2)
+
+Costs add in each currency; a currency that one spend lacks is lacking in the sum. Proofs: docs/privacy.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from consilience.errors import BudgetError
+from consilience.privacy.sensitivity import Neighbours, Sensitivity
+from consilience.privacy.units import (
+    Epsilon,
+    MuSquared,
+    Rho,
+    Scale,
+    Sigma,
+    require,
+    round_up,
+)
+
+SMOOTHING = Fraction(2)
+"""Variance given up to treat discrete Gaussian noise as rounded continuous noise (docs/privacy.md, lemma 1)."""
+
+SLACK_PER_CELL = Fraction(3, 10**17)
+"""What lemma 1 adds to epsilon, and takes from ln(delta), per changed cell: at least ln((1+b)/(1-b)) with
+b = 2 sum_n exp(-2 pi^2 SMOOTHING n^2) < 1.44e-17."""
+
+FORMS = ("laplace", "selection", "noisy-max", "gaussian")
+
+
+@dataclass(frozen=True)
+class Spend:
+    """The price of one primitive, `times` times over. `cells`: changed cells that carry Gaussian noise."""
+
+    form: str
+    rho: Fraction
+    epsilon: Fraction | None = None
+    mu_squared: Fraction | None = None
+    cells: int = 0
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The spends of a release under one neighbour relation."""
+
+    neighbours: Neighbours
+    spends: tuple[Spend, ...] = ()
+
+    @classmethod
+    def laplace(cls, sensitivity: Sensitivity, scale: Scale) -> Cost:
+        """Discrete Laplace noise of one scale on every entry of an integer vector."""
+        width = Fraction(require(scale, Scale, "Laplace noise").value)
+        return cls._pure(sensitivity.neighbours, "laplace", sensitivity.l1 / width, Fraction(1, 2))
+
+    @classmethod
+    def selection(cls, neighbours: Neighbours, epsilon: Epsilon) -> Cost:
+        """One exponential mechanism, P(i) in proportion to exp(epsilon score_i / (2 sensitivity)).
+
+        Its privacy loss has range epsilon, hence epsilon^2 / 8 rather than epsilon^2 / 2.
+        """
+        return cls._pure(
+            neighbours,
+            "selection",
+            require(epsilon, Epsilon, "selection").value,
+            Fraction(1, 8),
+        )
+
+    @classmethod
+    def noisy_max(cls, neighbours: Neighbours, epsilon: Epsilon) -> Cost:
+        """One report-noisy-max with exponential noise: pure, without a bounded range."""
+        return cls._pure(
+            neighbours, "noisy-max", require(epsilon, Epsilon, "noisy max").value, Fraction(1, 2)
+        )
+
+    @classmethod
+    def gaussian(cls, sensitivity: Sensitivity, sigma: Sigma) -> Cost:
+        """Discrete Gaussian noise of one sigma on every entry of an integer vector."""
+        variance = Fraction(require(sigma, Sigma, "Gaussian noise").value) ** 2
+        d = sensitivity.l2_squared
+        if d <= 0:
+            raise BudgetError("a release that no one can change costs nothing; publish it as it is")
+        smooth = round_up(d / (variance - SMOOTHING)) if variance > SMOOTHING else None
+        spend = Spend(
+            "gaussian", round_up(d / (2 * variance)), mu_squared=smooth, cells=sensitivity.cells
+        )
+        return cls(sensitivity.neighbours, (spend,))
+
+    @classmethod
+    def _pure(
+        cls, neighbours: Neighbours, form: str, epsilon: Fraction, per_square: Fraction
+    ) -> Cost:
+        if epsilon <= 0:
+            raise BudgetError("a release that no one can change costs nothing; publish it as it is")
+        return cls(neighbours, (Spend(form, epsilon**2 * per_square, epsilon=epsilon),))
+
+    def __add__(self, other: Cost) -> Cost:
+        """Sequential composition; equal spends are counted, not repeated."""
+        if other.neighbours is not self.neighbours:
+            raise BudgetError(
+                f"costs must have the same neighbours, got {self.neighbours.value} and "
+                f"{other.neighbours.value}"
+            )
+        return Cost(self.neighbours, _merged(self.spends + other.spends))
+
+    def __mul__(self, times: int) -> Cost:
+        """The same release `times` times."""
+        if not isinstance(times, int) or times < 0:
+            raise BudgetError(f"a cost is multiplied by a whole number, got {times!r}")
+        spends = tuple(
+            Spend(s.form, s.rho, s.epsilon, s.mu_squared, s.cells, s.times * times)
+            for s in self.spends
+        )
+        return Cost(self.neighbours, spends if times else ())
+
+    @property
+    def rho(self) -> Rho:
+        """zCDP: every primitive has it."""
+        return Rho(sum((s.rho * s.times for s in self.spends), Fraction(0)))
+
+    @property
+    def epsilon(self) -> Epsilon | None:
+        """Pure epsilon, or None where a primitive has none."""
+        amounts = [s.epsilon * s.times for s in self.spends if s.epsilon is not None]
+        return Epsilon(sum(amounts, Fraction(0))) if len(amounts) == len(self.spends) else None
+
+    @property
+    def mu_squared(self) -> MuSquared | None:
+        """Gaussian DP, or None where a primitive is not Gaussian or too narrow for lemma 1."""
+        amounts = [s.mu_squared * s.times for s in self.spends if s.mu_squared is not None]
+        return MuSquared(sum(amounts, Fraction(0))) if len(amounts) == len(self.spends) else None
+
+    @property
+    def slack(self) -> Fraction:
+        """What lemma 1 adds to epsilon when the cost is read as Gaussian DP."""
+        return SLACK_PER_CELL * sum(s.cells * s.times for s in self.spends)
+
+
+def _merged(spends: tuple[Spend, ...]) -> tuple[Spend, ...]:
+    counts: dict[Spend, int] = {}
+    for s in spends:
+        key = Spend(s.form, s.rho, s.epsilon, s.mu_squared, s.cells)
+        counts[key] = counts.get(key, 0) + s.times
+    return tuple(
+        Spend(k.form, k.rho, k.epsilon, k.mu_squared, k.cells, n) for k, n in counts.items()
+    )

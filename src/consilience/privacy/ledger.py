@@ -1,0 +1,289 @@
+"""Ledger: the durable account of all that was ever spent on one table.
+
+A release reserves its cost here, on disk, before it draws noise. A crash between the two wastes
+budget and never hides spending. Choices, all for that rule:
+
+- one SQLite file with a rollback journal and synchronous=EXTRA: when `reserve` returns, the entry and
+  the directory are on disk, and a copy of the one file is a copy of the whole ledger (with a
+  write-ahead log it would not be);
+- BEGIN IMMEDIATE: reading what is left and writing the entry are one step between processes;
+- amounts are exact rationals as text; each entry is chained to the one before by a digest, and the
+  head holds their number and the last digest, so that a damaged file is noticed and refused.
+
+What no ledger can notice: a file replaced by an older copy of itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+
+from consilience.errors import BudgetError, InsufficientBudgetError, LedgerError
+from consilience.privacy.budget import Budget
+from consilience.privacy.cost import FORMS, Cost, Spend
+
+_APPLICATION = 0x436F6E73  # "Cons"
+_VERSION = 1
+_WAIT_SECONDS = 60.0
+_SCHEMA = """
+CREATE TABLE head (only INTEGER PRIMARY KEY CHECK (only = 1), table_id TEXT NOT NULL,
+                   budget TEXT NOT NULL, entries INTEGER NOT NULL, digest TEXT NOT NULL) STRICT;
+CREATE TABLE entry (number INTEGER PRIMARY KEY, time TEXT NOT NULL, description TEXT NOT NULL,
+                    spends TEXT NOT NULL, digest TEXT NOT NULL) STRICT;
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One reservation: when, for what, and its cost."""
+
+    number: int
+    time: str
+    description: str
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Account:
+    """All that a ledger holds, read and verified at one moment."""
+
+    table: str
+    total: Budget
+    entries: tuple[Entry, ...]
+
+    @property
+    def spent(self) -> Cost:
+        """The cost of all entries together."""
+        together = Cost(self.total.neighbours)
+        for entry in self.entries:
+            together += entry.cost
+        return together
+
+
+class Ledger:
+    """A ledger file. `create` sets the table and the total once; `reserve` spends."""
+
+    def __init__(self, path: str | os.PathLike[str], *, table: str | None = None) -> None:
+        """Open an existing ledger; `table`, when given, must be the one that it protects."""
+        self.path = Path(path)
+        self._table = table
+        self.read()
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], *, table: str, total: Budget) -> Ledger:
+        """Make a new ledger, whole or not at all: it is written aside and linked into place."""
+        target = Path(path)
+        if not isinstance(table, str) or not table:
+            raise LedgerError(f"a ledger must name the table that it protects, got {table!r}")
+        if not isinstance(total, Budget):
+            raise LedgerError(f"the total of a ledger must be a Budget, got {total!r}")
+        budget = _budget_to_text(total)
+        head = (1, table, budget, 0, _digest(table, budget))
+        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        try:
+            with closing(_connect(draft, "rwc")) as db:
+                db.execute(f"PRAGMA application_id = {_APPLICATION}")
+                db.execute(f"PRAGMA user_version = {_VERSION}")
+                db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+                db.execute("INSERT INTO head VALUES (?, ?, ?, ?, ?)", head)
+            os.link(draft, target)
+        except FileExistsError:
+            raise LedgerError(
+                f"a ledger is created once, but {target} exists; open it instead"
+            ) from None
+        except (OSError, sqlite3.Error) as error:
+            raise LedgerError(f"the ledger {target} can not be written: {error}") from error
+        finally:
+            draft.unlink(missing_ok=True)
+        _sync_directory(target.parent)
+        return cls(target, table=table)
+
+    def read(self) -> Account:
+        """Everything in the ledger, verified."""
+        with self._transaction("BEGIN") as db:
+            return self._verified(db)[0]
+
+    def check(self, cost: Cost) -> None:
+        """Refuse now what `reserve` would refuse; spends nothing."""
+        _refuse_beyond(self.read(), cost)
+
+    def reserve(self, cost: Cost, description: str) -> Entry:
+        """Spend `cost`, durably, or raise and spend nothing. Call it before any noise is drawn."""
+        if not isinstance(cost, Cost) or not cost.spends:
+            raise BudgetError(f"a reservation must have a Cost that is not empty, got {cost!r}")
+        with self._transaction("BEGIN IMMEDIATE") as db:
+            account, digest = self._verified(db)
+            _refuse_beyond(account, cost)
+            number = len(account.entries) + 1
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            row = (number, now, str(description), _spends_to_text(cost.spends))
+            digest = _digest(digest, *row)
+            db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?)", (*row, digest))
+            db.execute("UPDATE head SET entries = ?, digest = ?", (number, digest))
+        return Entry(number, now, str(description), cost)
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        if not self.path.is_file():
+            raise LedgerError(f"there is no ledger at {self.path}; create it first")
+        try:
+            with closing(_connect(self.path, "rw")) as db:
+                db.execute(begin)
+                try:
+                    yield db
+                except BaseException:
+                    db.rollback()
+                    raise
+                db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            raise LedgerError(
+                f"the ledger {self.path} can not be used, nothing was spent: {error}"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from error
+
+    def _verified(self, db: sqlite3.Connection) -> tuple[Account, str]:
+        """The account and its last digest; refuses damage, other files and other tables."""
+        if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
+            raise LedgerError(f"{self.path} is not a ledger of Consilience; nothing was spent")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version != _VERSION:
+            raise LedgerError(
+                f"the ledger {self.path} must be of version {_VERSION}, got {version}; "
+                "use the release that wrote it"
+            )
+        problems = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        heads = db.execute("SELECT table_id, budget, entries, digest FROM head").fetchall()
+        if problems != "ok" or len(heads) != 1:
+            raise self._damaged(problems if problems != "ok" else "its head is missing")
+        table, budget, count, last = heads[0]
+        try:
+            total = _budget_from_text(budget)
+            digest = _digest(table, budget)
+            entries = []
+            for *row, stored in db.execute("SELECT * FROM entry ORDER BY number"):
+                digest = _digest(digest, *row)
+                if digest != stored:
+                    raise self._damaged(f"entry {row[0]} does not match its digest")
+                cost = Cost(total.neighbours, _spends_from_text(row[3]))
+                entries.append(Entry(row[0], row[1], row[2], cost))
+        except (ValueError, KeyError, TypeError) as error:
+            if isinstance(error, LedgerError):
+                raise
+            raise self._damaged(f"it can not be read ({error})") from error
+        if len(entries) != count or digest != last:
+            raise self._damaged(f"its head speaks of {count} entries, {len(entries)} match")
+        if self._table is not None and table != self._table:
+            raise LedgerError(
+                f"the ledger {self.path} protects table {table!r}, not {self._table!r}; "
+                "use that table's own ledger, nothing was spent"
+            )
+        return Account(table, total, tuple(entries)), digest
+
+    def _damaged(self, how: str) -> LedgerError:
+        return LedgerError(
+            f"the ledger {self.path} is damaged: {how}; nothing was spent, "
+            "restore it from a copy that holds every release"
+        )
+
+
+def _refuse_beyond(account: Account, cost: Cost) -> None:
+    """Raise unless the total admits what is spent already and this cost."""
+    total, spent = account.total, account.spent
+    if cost.neighbours is not total.neighbours:
+        raise LedgerError(
+            f"the ledger is stated for {total.neighbours.value} neighbours, the release for "
+            f"{cost.neighbours.value}; calibrate it for the ledger's, nothing was spent"
+        )
+    asked, used = total.spent(cost), total.spent(spent)
+    if asked is None or used is None:
+        kind = "pure mechanisms" if total.accounting == "pure" else "wide Gaussian noise"
+        raise BudgetError(
+            f"a ledger with {total.accounting} accounting takes only {kind}, got "
+            f"{', '.join(sorted({s.form for s in cost.spends}))}; nothing was spent"
+        )
+    if not total.admits(spent + cost):
+        left = total.capacity.value - used.value
+        raise InsufficientBudgetError(
+            f"the release costs {asked.symbol} {float(asked.value):.6g}, but only "
+            f"{float(max(left, Fraction(0))):.6g} of {float(total.capacity.value):.6g} is left; "
+            "nothing was spent",
+            remaining=float(left),
+            requested=float(asked.value),
+        )
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    db = sqlite3.connect(uri, uri=True, timeout=_WAIT_SECONDS, isolation_level=None)
+    try:
+        db.execute("PRAGMA synchronous = EXTRA")
+        db.execute("PRAGMA fullfsync = ON")  # macOS: through the drive's own cache
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# -- text ----------------------------------------------------------------------------------------
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _budget_to_text(budget: Budget) -> str:
+    return json.dumps(
+        {
+            "epsilon": str(budget.epsilon.value) if budget.epsilon else None,
+            "delta": str(budget.delta) if budget.delta else None,
+            "rho": str(budget.rho.value) if budget.rho else None,
+            "neighbours": budget.neighbours.value,
+            "accounting": budget.accounting,
+        }
+    )
+
+
+def _budget_from_text(text: str) -> Budget:
+    fields = json.loads(text)
+    amounts = {
+        name: Fraction(fields[name]) if fields[name] else None
+        for name in ("epsilon", "delta", "rho")
+    }
+    return Budget(**amounts, neighbours=fields["neighbours"], accounting=fields["accounting"])
+
+
+def _spends_to_text(spends: tuple[Spend, ...]) -> str:
+    return json.dumps([{k: _plain(v) for k, v in asdict(s).items()} for s in spends])
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Fraction) else value
+
+
+def _spends_from_text(text: str) -> tuple[Spend, ...]:
+    spends = []
+    for fields in json.loads(text):
+        if fields["form"] not in FORMS:
+            raise ValueError(f"unknown form {fields['form']!r}")
+        for name in ("rho", "epsilon", "mu_squared"):
+            fields[name] = None if fields[name] is None else Fraction(fields[name])
+        spends.append(Spend(**fields))
+    return tuple(spends)

@@ -200,3 +200,10 @@ def test_jax_function_that_returns_a_table() -> None:
     pytest.importorskip("jax")
     with pytest.raises(LossError, match="a JAX loss must return one number"):
         jax_loss(lambda tables: tables["c",], DOMAIN, [("c",)])
+
+
+def test_smoothness_grows_by_the_largest_number_that_share_a_home() -> None:
+    loss = CustomLoss(entropy_like, DOMAIN, ["a", "b", "c"], smoothness=2.0)
+    assert loss.bind(Layout(DOMAIN, ["a", "b", "c"])).smoothness == 2.0
+    assert loss.bind(Layout(DOMAIN, [("a", "b"), ("c",)])).smoothness == 4.0
+    assert loss.bind(Layout(DOMAIN, [("a", "b", "c")])).smoothness == 6.0

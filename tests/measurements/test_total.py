@@ -133,3 +133,13 @@ def test_no_measurements() -> None:
         estimate_total(DOMAIN, noisy("a", 1.0))  # type: ignore[arg-type]
     with pytest.raises(MeasurementError, match="must be a list of Measurement, got int"):
         estimate_total(DOMAIN, [3])  # type: ignore[list-item]
+
+
+def test_too_large_to_solve_together_uses_what_each_tells_alone() -> None:
+    """Two sets of prefix sums over 10,000 cells: ill-conditioned, but each has the total as a row."""
+    n = 10_000
+    first = Measurement("x", np.full(n, 60.0), stddev=1.0, query=Prefix(n))
+    second = Measurement("x", np.full(n, 80.0), stddev=3.0, query=Prefix(n))
+    total = estimate_total(Domain({"x": n}), [first, second])
+    assert total.value == pytest.approx((60 + 80 / 9) / (1 + 1 / 9))
+    assert total.stddev == pytest.approx(1 / np.sqrt(1 + 1 / 9))

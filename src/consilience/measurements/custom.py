@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -79,8 +80,7 @@ class CustomLoss(Loss):
         """Tables that share a home add up: the bound grows by the largest number that do."""
         if self._smoothness is None:
             return None
-        homes = [route.home for route in found]
-        return self._smoothness * max(homes.count(h) for h in set(homes))
+        return self._smoothness * max(Counter(route.home for route in found).values())
 
     def __repr__(self) -> str:
         return f"CustomLoss({len(self.cliques)} cliques)"

@@ -1,8 +1,9 @@
 """Between the languages of privacy: (epsilon, delta), zCDP and Gaussian DP, in closed forms.
 
-Every function rounds so that the promise is never stronger than the truth: an epsilon or a delta that is reported is
-rounded up, a rho or mu that may be spent is rounded down. `MARGIN` covers floating point (the formulas below are good
-to about 1e-13 relative; `tests/privacy/test_accounting.py` checks them against 60-digit arithmetic).
+Every function rounds so that the promise is never stronger than the truth: an epsilon or a delta
+that is reported is rounded up, a rho or mu that may be spent is rounded down. `MARGIN` covers
+floating point (the formulas below are good to about 1e-13 relative;
+`tests/privacy/test_accounting.py` checks them against 60-digit arithmetic).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def checked_delta(value: Real) -> Fraction:
     delta = exact(value, "delta")
     if not 0 < delta < 1:
         raise BudgetError(
-            f"delta must be greater than zero and less than one, got {value!r}; for no delta leave it out"
+            f"delta must be greater than zero and less than one, got {value!r}; "
+            "for no delta leave it out"
         )
     return delta
 
@@ -36,10 +38,11 @@ def checked_delta(value: Real) -> Fraction:
 
 
 def zcdp_delta(rho: Rho, epsilon: Epsilon) -> float:
-    """delta = inf_{alpha > 1} exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1).
+    """delta = inf_{alpha > 1} exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha -
+    1).
 
-    Canonne, Kamath, Steinke (2020), Proposition 12 with a Renyi divergence of rho * alpha. Each alpha proves a
-    delta, so the search can cost tightness but never privacy.
+    Canonne, Kamath, Steinke (2020), Proposition 12 with a Renyi divergence of rho * alpha. Each
+    alpha proves a delta, so the search can cost tightness but never privacy.
     """
     r = float(require(rho, Rho, "rho").value)
     eps = float(require(epsilon, Epsilon, "epsilon").value)
@@ -72,7 +75,8 @@ def zcdp_epsilon(rho: Rho, delta: Real) -> Epsilon:
 def zcdp_rho(epsilon: Epsilon, delta: Real) -> Rho:
     """The largest rho that proves (epsilon, delta), rounded down.
 
-    For a fixed order alpha the bound above is linear in rho, so it is solved for rho and maximised over alpha.
+    For a fixed order alpha the bound above is linear in rho, so it is solved for rho and maximised
+    over alpha.
     """
     eps = _positive_epsilon(epsilon)
     log_delta = math.log(checked_delta(delta))
@@ -100,7 +104,8 @@ def _lowest(f: Callable[[float], float], centre: float) -> float:
 
 
 def standard_zcdp_epsilon(rho: Rho, delta: Real) -> Epsilon:
-    """epsilon = rho + 2 sqrt(rho ln(1/delta)): Bun and Steinke (2016), Proposition 1.3. Simple, not tight.
+    """epsilon = rho + 2 sqrt(rho ln(1/delta)): Bun and Steinke (2016), Proposition 1.3. Simple, not
+    tight.
 
     The paper's table was calibrated by it, so it is kept to reproduce that table.
     """
@@ -133,10 +138,11 @@ def gaussian_delta(mu_squared: MuSquared, epsilon: Epsilon) -> float:
 
 
 def _gaussian_delta(mu: float, eps: float) -> float:
-    """With x = eps/mu and h = mu/2: exp(-(x-h)^2/2) / 2 * (erfcx((x-h)/sqrt 2) - erfcx((x+h)/sqrt 2)).
+    """With x = eps/mu and h = mu/2: exp(-(x-h)^2/2) / 2 * (erfcx((x-h)/sqrt 2) - erfcx((x+h)/sqrt
+    2)).
 
-    For small h the difference is integrated, -erfcx'(t) = 2/sqrt(pi) - 2 t erfcx(t), so that tiny epsilons lose no
-    digits to cancellation.
+    For small h the difference is integrated, -erfcx'(t) = 2/sqrt(pi) - 2 t erfcx(t), so that tiny
+    epsilons lose no digits to cancellation.
     """
     x, h = eps / mu, mu / 2
     low, high = (x - h) / math.sqrt(2), (x + h) / math.sqrt(2)
@@ -166,7 +172,9 @@ def gaussian_epsilon(mu_squared: MuSquared, delta: Real) -> Epsilon:
 
 
 def gaussian_mu_squared(epsilon: Epsilon, delta: Real) -> MuSquared:
-    """The largest mu^2 with `gaussian_delta(mu^2, epsilon) <= delta`, rounded down and checked again."""
+    """The largest mu^2 with `gaussian_delta(mu^2, epsilon) <= delta`, rounded down and checked
+    again.
+    """
     eps = _positive_epsilon(epsilon)
     target = float(checked_delta(delta))
     low = math.sqrt(2 * float(standard_zcdp_rho(epsilon, delta).value))  # mu^2/2 = rho is safe

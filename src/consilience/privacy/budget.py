@@ -21,12 +21,14 @@ _RESERVE = Fraction(1, 2**20)
 
 @dataclass(frozen=True, init=False)
 class Budget:
-    """A promise: pure `epsilon`, (`epsilon`, `delta`), or zCDP `rho`, under `neighbours` (always to be named).
+    """A promise: pure `epsilon`, (`epsilon`, `delta`), or zCDP `rho`, under `neighbours` (always to
+    be named).
 
-    `accounting` says how releases add up. Pure budgets add epsilons and rho budgets add rhos. An (epsilon, delta)
-    budget becomes the largest rho that proves it ("zcdp", the default: every primitive may be used), or the largest
-    mu of Gaussian DP that proves it ("gaussian": only Gaussian noise may be used, and less of it is needed).
-    A rho budget may name a delta; it is only used to report an epsilon.
+    `accounting` says how releases add up. Pure budgets add epsilons and rho budgets add rhos. An
+    (epsilon, delta) budget becomes the largest rho that proves it ("zcdp", the default: every
+    primitive may be used), or the largest mu of Gaussian DP that proves it ("gaussian": only
+    Gaussian noise may be used, and less of it is needed). A rho budget may name a delta; it is only
+    used to report an epsilon.
     """
 
     neighbours: Neighbours
@@ -52,7 +54,8 @@ class Budget:
         allowed = ("zcdp",) if rho is not None else ("pure",) if delta is None else ACCOUNTINGS[1:]
         if accounting is not None and accounting not in allowed:
             raise BudgetError(
-                f"the accounting of this budget must be {' or '.join(map(repr, allowed))}, got {accounting!r}"
+                f"the accounting of this budget must be {' or '.join(map(repr, allowed))}, "
+                f"got {accounting!r}"
             )
         values = {
             "epsilon": None if epsilon is None else Epsilon(positive(epsilon, "epsilon")),
@@ -84,8 +87,9 @@ class Budget:
     def admits(self, cost: Cost) -> bool:
         """Whether a cost (of all releases together) keeps the promise.
 
-        The rule holds however later releases depend on earlier ones (docs/privacy.md, "Adding up"): the accounting is
-        fixed beforehand, and under "zcdp" an all-pure sum of epsilons is the one alternative, as it has no delta.
+        The rule holds however later releases depend on earlier ones (docs/privacy.md, "Adding up"):
+        the accounting is fixed beforehand, and under "zcdp" an all-pure sum of epsilons is the one
+        alternative, as it has no delta.
         """
         if cost.neighbours is not self.neighbours:
             raise BudgetError(

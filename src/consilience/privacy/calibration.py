@@ -1,7 +1,8 @@
 """The least noise that keeps a share of a budget, in closed form.
 
-Each function takes an exact amount of privacy and returns a float noise scale. The float is rounded towards more noise
-and then judged by `Cost`, in exact rationals: what it costs is at most what was asked for.
+Each function takes an exact amount of privacy and returns a float noise scale. The float is rounded
+towards more noise and then judged by `Cost`, in exact rationals: what it costs is at most what was
+asked for.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from consilience.privacy.units import (
     require,
 )
 
-
 A = TypeVar("A", bound=Amount)
 
 
@@ -40,7 +40,9 @@ def laplace_scale(sensitivity: Sensitivity, epsilon: Epsilon) -> Scale:
 
 
 def gaussian_sigma(sensitivity: Sensitivity, share: Rho | MuSquared) -> Sigma:
-    """sigma^2 = D^2 / (2 rho), or D^2 / mu^2 + 2 for discrete noise under Gaussian accounting (lemma 1)."""
+    """sigma^2 = D^2 / (2 rho), or D^2 / mu^2 + 2 for discrete noise under Gaussian accounting
+    (lemma 1).
+    """
     d = _moving(sensitivity.l2_squared)
     if isinstance(share, Rho):
         variance = d / (2 * _positive(share).value)
@@ -57,8 +59,8 @@ def weighted_gaussian_sigmas(
 ) -> tuple[Sigma, ...]:
     """sigma_i = s / w_i for marginals M_1, ..., M_k with the least s that the share allows.
 
-    zCDP: s^2 = c sum w^2 / (2 rho), c cells changed per marginal. Gaussian accounting: s is the root of
-    sum_i c w_i^2 / (s^2 - 2 w_i^2) = mu^2.
+    zCDP: s^2 = c sum w^2 / (2 rho), c cells changed per marginal. Gaussian accounting: s is the
+    root of sum_i c w_i^2 / (s^2 - 2 w_i^2) = mu^2.
     """
     w = checked_weights(weights)
     one = marginals(neighbours)
@@ -73,10 +75,8 @@ def weighted_gaussian_sigmas(
         return tuple(Sigma(float_above(Fraction(s) / x)) for x in w)
 
     def enough(s: float) -> bool:
-        cost = Cost(one.neighbours)
-        for sigma in sigmas(s):
-            cost += Cost.gaussian(one, sigma)
-        return _within(cost, share)
+        parts = (Cost.gaussian(one, sigma) for sigma in sigmas(s))
+        return _within(Cost.sum(one.neighbours, parts), share)
 
     return sigmas(_enough_noise(start, enough).value)
 
@@ -93,9 +93,11 @@ def _smoothed_root(w: list[float], c: float, share: MuSquared, squares: float) -
 
 
 def analytic_gaussian_sigma(sensitivity: Sensitivity, epsilon: Epsilon, delta: Real) -> Sigma:
-    """Continuous noise for (epsilon, delta): sigma = D / mu, Balle and Wang (2018). For plans and experiments.
+    """Continuous noise for (epsilon, delta): sigma = D / mu, Balle and Wang (2018). For plans and
+    experiments.
 
-    The samplers are discrete: for a release use `gaussian_sigma` with a share of a budget, whose proof covers them.
+    The samplers are discrete: for a release use `gaussian_sigma` with a share of a budget, whose
+    proof covers them.
     """
     mu_squared = gaussian_mu_squared(epsilon, delta).value
     variance = _moving(sensitivity.l2_squared) / mu_squared
@@ -122,7 +124,9 @@ def selection_scale(sensitivity: Fraction, epsilon: Epsilon) -> Scale:
 
 
 def _enough_noise(start: float, enough: Callable[[float], bool]) -> Sigma:
-    """The first of a few floats above `start` that is enough; a formula that misses by more is a defect."""
+    """The first of a few floats above `start` that is enough; a formula that misses by more is a
+    defect.
+    """
     sigma, step = start, math.ulp(start)
     for _ in range(60):
         if enough(sigma):
@@ -139,7 +143,8 @@ def _within(cost: Cost, share: Amount) -> bool:
 def _gaussian_share(share: object) -> MuSquared:
     if isinstance(share, Epsilon):
         raise BudgetError(
-            "Gaussian noise can not keep a pure epsilon; use Laplace noise, or a budget with delta or rho"
+            "Gaussian noise can not keep a pure epsilon; "
+            "use Laplace noise, or a budget with delta or rho"
         )
     return require(share, MuSquared, "the share of a Gaussian release")
 

@@ -1,6 +1,7 @@
 """Cost: what a release spends, as a value that is known before data is touched.
 
-A cost is a list of spends, each the exact price of one primitive in every currency that applies to it:
+A cost is a list of spends, each the exact price of one primitive in every currency that applies to
+it:
 
     primitive                            epsilon     rho (zCDP)       mu^2 (Gaussian DP)
     discrete Laplace, scale b            D1 / b      epsilon^2 / 2    -
@@ -8,12 +9,14 @@ A cost is a list of spends, each the exact price of one primitive in every curre
     report noisy max                     epsilon     epsilon^2 / 2    -
     discrete Gaussian, sigma             -           D2^2 / 2 sigma^2 D2^2 / (sigma^2 - 2)
 
-Costs add in each currency; a currency that one spend lacks is lacking in the sum. Proofs: docs/privacy.md.
+Costs add in each currency; a currency that one spend lacks is lacking in the sum. Proofs:
+docs/privacy.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from consilience.errors import BudgetError
@@ -29,18 +32,23 @@ from consilience.privacy.units import (
 )
 
 SMOOTHING = Fraction(2)
-"""Variance given up to treat discrete Gaussian noise as rounded continuous noise (docs/privacy.md, lemma 1)."""
+"""Variance given up to treat discrete Gaussian noise as rounded continuous noise (docs/privacy.md,
+lemma 1).
+"""
 
 SLACK_PER_CELL = Fraction(3, 10**17)
-"""What lemma 1 adds to epsilon, and takes from ln(delta), per changed cell: at least ln((1+b)/(1-b)) with
-b = 2 sum_n exp(-2 pi^2 SMOOTHING n^2) < 1.44e-17."""
+"""What lemma 1 adds to epsilon, and takes from ln(delta), per changed cell: at least
+ln((1+b)/(1-b)) with b = 2 sum_n exp(-2 pi^2 SMOOTHING n^2) < 1.44e-17.
+"""
 
 FORMS = ("laplace", "selection", "noisy-max", "gaussian")
 
 
 @dataclass(frozen=True)
 class Spend:
-    """The price of one primitive, `times` times over. `cells`: changed cells that carry Gaussian noise."""
+    """The price of one primitive, `times` times over. `cells`: changed cells that carry Gaussian
+    noise.
+    """
 
     form: str
     rho: Fraction
@@ -104,23 +112,29 @@ class Cost:
             raise BudgetError("a release that no one can change costs nothing; publish it as it is")
         return cls(neighbours, (Spend(form, epsilon**2 * per_square, epsilon=epsilon),))
 
-    def __add__(self, other: Cost) -> Cost:
+    @classmethod
+    def sum(cls, neighbours: Neighbours, costs: Iterable[Cost]) -> Cost:
         """Sequential composition; equal spends are counted, not repeated."""
-        if other.neighbours is not self.neighbours:
-            raise BudgetError(
-                f"costs must have the same neighbours, got {self.neighbours.value} and "
-                f"{other.neighbours.value}"
-            )
-        return Cost(self.neighbours, _merged(self.spends + other.spends))
+        counts: dict[Spend, int] = {}
+        for cost in costs:
+            if cost.neighbours is not neighbours:
+                raise BudgetError(
+                    f"costs must have the same neighbours, got {neighbours.value} and "
+                    f"{cost.neighbours.value}"
+                )
+            for s in cost.spends:
+                once = replace(s, times=1)
+                counts[once] = counts.get(once, 0) + s.times
+        return cls(neighbours, tuple(replace(s, times=n) for s, n in counts.items()))
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost.sum(self.neighbours, (self, other))
 
     def __mul__(self, times: int) -> Cost:
         """The same release `times` times."""
         if not isinstance(times, int) or times < 0:
             raise BudgetError(f"a cost is multiplied by a whole number, got {times!r}")
-        spends = tuple(
-            Spend(s.form, s.rho, s.epsilon, s.mu_squared, s.cells, s.times * times)
-            for s in self.spends
-        )
+        spends = tuple(replace(s, times=s.times * times) for s in self.spends)
         return Cost(self.neighbours, spends if times else ())
 
     @property
@@ -144,13 +158,3 @@ class Cost:
     def slack(self) -> Fraction:
         """What lemma 1 adds to epsilon when the cost is read as Gaussian DP."""
         return SLACK_PER_CELL * sum(s.cells * s.times for s in self.spends)
-
-
-def _merged(spends: tuple[Spend, ...]) -> tuple[Spend, ...]:
-    counts: dict[Spend, int] = {}
-    for s in spends:
-        key = Spend(s.form, s.rho, s.epsilon, s.mu_squared, s.cells)
-        counts[key] = counts.get(key, 0) + s.times
-    return tuple(
-        Spend(k.form, k.rho, k.epsilon, k.mu_squared, k.cells, n) for k, n in counts.items()
-    )

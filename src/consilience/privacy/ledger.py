@@ -3,8 +3,8 @@
 A release reserves its cost here, on disk, before it draws noise. A crash between the two wastes
 budget and never hides spending. Choices, all for that rule:
 
-- one SQLite file with a rollback journal and synchronous=EXTRA: when `reserve` returns, the entry and
-  the directory are on disk, and a copy of the one file is a copy of the whole ledger (with a
+- one SQLite file with a rollback journal and synchronous=EXTRA: when `reserve` returns, the entry
+  and the directory are on disk, and a copy of the one file is a copy of the whole ledger (with a
   write-ahead log it would not be);
 - BEGIN IMMEDIATE: reading what is left and writing the entry are one step between processes;
 - amounts are exact rationals as text; each entry is chained to the one before by a digest, and the
@@ -36,9 +36,9 @@ _VERSION = 1
 _WAIT_SECONDS = 60.0
 _SCHEMA = """
 CREATE TABLE head (only INTEGER PRIMARY KEY CHECK (only = 1), table_id TEXT NOT NULL,
-                   budget TEXT NOT NULL, entries INTEGER NOT NULL, digest TEXT NOT NULL) STRICT;
+                   budget TEXT NOT NULL, entries INTEGER NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE entry (number INTEGER PRIMARY KEY, time TEXT NOT NULL, description TEXT NOT NULL,
-                    spends TEXT NOT NULL, digest TEXT NOT NULL) STRICT;
+                    spends TEXT NOT NULL, digest TEXT NOT NULL);
 """
 
 
@@ -63,10 +63,7 @@ class Account:
     @property
     def spent(self) -> Cost:
         """The cost of all entries together."""
-        together = Cost(self.total.neighbours)
-        for entry in self.entries:
-            together += entry.cost
-        return together
+        return Cost.sum(self.total.neighbours, (entry.cost for entry in self.entries))
 
 
 class Ledger:
@@ -146,7 +143,7 @@ class Ledger:
                 db.execute("COMMIT")
         except sqlite3.OperationalError as error:
             raise LedgerError(
-                f"the ledger {self.path} can not be used, nothing was spent: {error}"
+                f"the ledger {self.path} can not be used, release nothing: {error}"
             ) from error
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from error

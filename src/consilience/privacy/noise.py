@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from opendomains import atom_domain, vector_domain
-from openmeasurements import make_gaussian, make_laplace, make_noisy_max
-from openmeasures import max_divergence, zero_concentrated_divergence
-from openmetrics import l1_distance, l2_distance, linf_distance
-from openmod import OpenDPException, enable_features
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian, make_laplace, make_noisy_max
+from opendp.measures import max_divergence, zero_concentrated_divergence
+from opendp.metrics import l1_distance, l2_distance, linf_distance
+from opendp.mod import OpenDPException, enable_features
 
 from consilience.errors import NoiseError
 from consilience.privacy.calibration import selection_scale
@@ -95,8 +95,8 @@ class NoiseSource(ABC):
     def noisy_max(self, scores: ArrayLike, sensitivity: Fraction, epsilon: Epsilon) -> int:
         """The index of the largest score + Exponential(2 sensitivity / epsilon).
 
-        Pure epsilon like `select` and never less accurate (it is permute-and-flip), but its loss has
-        no bounded range: its rho is epsilon^2 / 2, so account for it with `Cost.noisy_max`.
+        Pure epsilon like `select` and never less accurate (it is permute-and-flip), but its loss
+        has no bounded range: its rho is epsilon^2 / 2, so account for it with `Cost.noisy_max`.
         """
 
 
@@ -136,7 +136,7 @@ class SecureNoise(NoiseSource):
         return _noisy_max(scores, sensitivity, epsilon, max_divergence(), bound)
 
     def estimate_seconds(self, cells: int, width: Sigma | Scale) -> float:
-        """How long `cells` values will take here, from a short draw on zeros that is thrown away."""
+        """How long `cells` values will take here, from a short draw on zeros, thrown away."""
         make = _gaussian if isinstance(width, Sigma) else _laplace
         return self._pilot(lambda: make(checked_width(width))) * cells
 
@@ -246,7 +246,8 @@ def checked_scores(scores: ArrayLike) -> NDArray[Any]:
     array = np.asarray(scores)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iuf":
         raise NoiseError(
-            f"scores must be a vector of at least one number, got shape {array.shape} of {array.dtype}"
+            "scores must be a vector of at least one number, "
+            f"got shape {array.shape} of {array.dtype}"
         )
     if not np.isfinite(array).all():
         raise NoiseError("scores must be finite; leave out candidates that may not be selected")

@@ -1,8 +1,9 @@
 """How far one person can move a vector of counts: the single source of every sensitivity.
 
-Two tables are neighbours under `replace-one` (the paper's relation) when one row of one is changed to give the other,
-and under `add-remove` when one row is added or removed. A marginal places each row in one cell with a one, so a
-neighbour changes two cells by one (one cell loses the old row, one gains the new), or one cell:
+Two tables are neighbours under `replace-one` (the paper's relation) when one row of one is changed
+to give the other, and under `add-remove` when one row is added or removed. A marginal places each
+row in one cell with a one, so a neighbour changes two cells by one (one cell loses the old row, one
+gains the new), or one cell:
 
     quantity                            add-remove          replace-one
     one marginal        L1 / L2 / L0    1 / 1 / 1           2 / sqrt 2 / 2
@@ -53,7 +54,9 @@ class Neighbours(Enum):
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Largest change of a vector between neighbours: L1 norm, squared L2 norm and number of entries (exact)."""
+    """Largest change of a vector between neighbours: L1 norm, squared L2 norm and number of entries
+    (exact).
+    """
 
     neighbours: Neighbours
     l1: Fraction
@@ -91,11 +94,13 @@ def checked_weights(weights: Iterable[Real]) -> tuple[Fraction, ...]:
 
 
 def l1_score(neighbours: Neighbours) -> Fraction:
-    """||M x - m||_1 with m fixed: by the triangle inequality it moves by at most the L1 change of M x."""
+    """||M x - m||_1 with m fixed: by the triangle inequality it moves by at most the L1 change of M
+    x.
+    """
     return marginals(neighbours).l1
 
 
 def total(neighbours: Neighbours) -> Sensitivity:
-    """The number of rows: it moves by one row, or is public (zero) because a replacement keeps it."""
+    """The number of rows: it moves by one, or is public (zero) as a replacement keeps it."""
     rows = 0 if Neighbours.of(neighbours) is Neighbours.REPLACE_ONE else 1
     return Sensitivity(Neighbours.of(neighbours), Fraction(rows), Fraction(rows), rows)

@@ -1,7 +1,9 @@
-"""The units of privacy as distinct types: Epsilon, Rho, MuSquared (amounts, exact) and Sigma, Scale (noise).
+"""The units of privacy as distinct types: Epsilon, Rho, MuSquared (amounts, exact) and Sigma, Scale
+(noise).
 
-An amount of privacy adds up, so it is an exact rational and never drifts; a noise scale is what a sampler takes, so
-it is a float. Each unit refuses to be mixed with any other: a rho can not be passed where a sigma is wanted.
+An amount of privacy adds up, so it is an exact rational and never drifts; a noise scale is what a
+sampler takes, so it is a float. Each unit refuses to be mixed with any other: a rho can not be
+passed where a sigma is wanted.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ Real = int | float | Fraction | Decimal
 
 
 def exact(value: object, name: str) -> Fraction:
-    """The rational that a person means: a float is read as the decimal it prints, so 0.1 is one tenth."""
+    """The rational that a person means: a float is read as the decimal it prints, so 0.1 is one
+    tenth.
+    """
     if isinstance(value, Amount | Noise):
         raise BudgetError(
             f"{name} must be a plain number, got {value!r}; units are never converted silently"
@@ -68,7 +72,9 @@ def float_below(value: Fraction) -> float:
 
 @dataclass(frozen=True, init=False, order=False)
 class Amount:
-    """An exact, non-negative amount of privacy loss. Use a subclass; only equal units add or compare."""
+    """An exact, non-negative amount of privacy loss. Use a subclass; only equal units add or
+    compare.
+    """
 
     symbol: ClassVar[str] = "amount"
     value: Fraction
@@ -108,7 +114,7 @@ class Amount:
         return self.value > self._same(other)
 
     def split(self, weights: Iterable[Real]) -> tuple[Self, ...]:
-        """Shares in proportion to the weights; in exact rationals, so that they sum to the whole."""
+        """Shares in proportion to the weights; exact rationals, so that they sum to the whole."""
         parts = [positive(w, "a weight") for w in weights]
         if not parts:
             raise BudgetError("a budget must be split into at least one part, got no weights")
@@ -120,19 +126,25 @@ class Amount:
 
 
 class Epsilon(Amount):
-    """Pure differential privacy: no output is more than exp(epsilon) times as likely on a neighbour."""
+    """Pure differential privacy: no output is more than exp(epsilon) times as likely on a
+    neighbour.
+    """
 
     symbol = "epsilon"
 
 
 class Rho(Amount):
-    """Zero-concentrated DP: the Renyi divergence of order alpha is at most rho * alpha, for all alpha > 1."""
+    """Zero-concentrated DP: the Renyi divergence of order alpha is at most rho * alpha, for all
+    alpha > 1.
+    """
 
     symbol = "rho"
 
 
 class MuSquared(Amount):
-    """Gaussian DP, squared: as hard to tell apart as N(0, 1) and N(mu, 1). Squares add up, hence the unit."""
+    """Gaussian DP, squared: as hard to tell apart as N(0, 1) and N(mu, 1). Squares add up, hence
+    the unit.
+    """
 
     symbol = "mu squared"
 
@@ -154,13 +166,15 @@ class Noise:
 
 
 class Sigma(Noise):
-    """Parameter of the discrete Gaussian: P(z) in proportion to exp(-z^2 / (2 sigma^2)) on the integers."""
+    """Parameter of the discrete Gaussian: P(z) in proportion to exp(-z^2 / (2 sigma^2)) on the
+    integers.
+    """
 
     symbol = "sigma"
 
 
 class Scale(Noise):
-    """Parameter of the discrete Laplace: P(z) in proportion to exp(-|z| / scale) on the integers."""
+    """Parameter of the discrete Laplace: P(z) in proportion to exp(-|z| / scale) on integers."""
 
     symbol = "scale"
 

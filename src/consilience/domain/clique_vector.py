@@ -37,7 +37,9 @@ class Layout:
         object.__setattr__(self, "domain", domain)
         object.__setattr__(self, "cliques", canonical)
         object.__setattr__(self, "shapes", shapes)
-        object.__setattr__(self, "offsets", np.concatenate([[0], np.cumsum(cells)]).astype(np.int64))
+        object.__setattr__(
+            self, "offsets", np.concatenate([[0], np.cumsum(cells)]).astype(np.int64)
+        )
         object.__setattr__(self, "index", {c: i for i, c in enumerate(canonical)})
 
     @property
@@ -53,7 +55,9 @@ def _product(shape: tuple[int, ...]) -> int:
     for s in shape:
         n *= s
     if n >= 2**62:
-        raise DomainError(f"a table must fit in memory, got one of shape {shape}; use smaller cliques")
+        raise DomainError(
+            f"a table must fit in memory, got one of shape {shape}; use smaller cliques"
+        )
     return n
 
 
@@ -65,7 +69,9 @@ class CliqueVector:
     values: Buffer
 
     def __init__(self, layout: Layout, values: Buffer | None = None) -> None:
-        buffer = np.zeros(layout.cells) if values is None else np.ascontiguousarray(values, np.float64)
+        buffer = (
+            np.zeros(layout.cells) if values is None else np.ascontiguousarray(values, np.float64)
+        )
         if buffer.shape != (layout.cells,):
             raise DomainError(
                 f"a clique vector over these cliques must have {layout.cells} values, got shape {buffer.shape}"
@@ -186,7 +192,9 @@ class CliqueVector:
         wanted = set(target)
         found = [c for c in self.cliques if wanted.issubset(c)]
         if not found:
-            raise DomainError(f"some clique of the vector must contain {target}, none of {len(self)} does")
+            raise DomainError(
+                f"some clique of the vector must contain {target}, none of {len(self)} does"
+            )
         return min(found, key=self.domain.size)
 
     def expand(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
@@ -208,12 +216,16 @@ class CliqueVector:
             return self.layout.index[attributes]
         clique = self.domain.clique(attributes)
         if clique not in self.layout.index:
-            raise DomainError(f"the clique must be one of the vector's {len(self)} cliques, got {clique}")
+            raise DomainError(
+                f"the clique must be one of the vector's {len(self)} cliques, got {clique}"
+            )
         return self.layout.index[clique]
 
     def _operand(self, other: CliqueVector | Scalar) -> Any:
         if isinstance(other, CliqueVector):
             if not self.layout.same_as(other.layout):
-                raise DomainError("arithmetic needs two vectors over the same cliques in the same order")
+                raise DomainError(
+                    "arithmetic needs two vectors over the same cliques in the same order"
+                )
             return other.values
         return other

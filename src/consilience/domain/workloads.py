@@ -36,7 +36,9 @@ class Workload(Mapping[Clique, float]):
                 raise DomainError(
                     f"the weight of a workload clique must be positive and finite, got {weight} for {clique}"
                 )
-            weights[clique] = weights.get(clique, 0.0) + float(weight) if clique in weights else float(weight)
+            weights[clique] = (
+                weights.get(clique, 0.0) + float(weight) if clique in weights else float(weight)
+            )
         if not weights:
             raise DomainError("a workload must hold at least one clique, got none")
         object.__setattr__(self, "domain", domain)
@@ -76,7 +78,9 @@ def random_marginals(domain: Domain, k: int, count: int, seed: int) -> Workload:
     _check_order(domain, k)
     available = comb(len(domain), k)
     if not 1 <= count <= available:
-        raise DomainError(f"count must be between 1 and {available} for {k}-way marginals, got {count}")
+        raise DomainError(
+            f"count must be between 1 and {available} for {k}-way marginals, got {count}"
+        )
     rng = np.random.default_rng(seed)
     if available <= 2_000_000:
         every = list(combinations(domain.attributes, k))
@@ -97,7 +101,11 @@ def maximal(domain: Domain, cliques: Iterable[Iterable[str]]) -> tuple[Clique, .
     for i in sorted(range(len(canonical)), key=lambda i: -len(canonical[i])):
         clique = canonical[i]
         # Contained in a kept clique iff some kept clique holds every attribute of it.
-        common = set.intersection(*(holders.get(a, set()) for a in clique)) if clique else set(range(len(kept)))
+        common = (
+            set.intersection(*(holders.get(a, set()) for a in clique))
+            if clique
+            else set(range(len(kept)))
+        )
         if common:
             continue
         for a in clique:
@@ -122,4 +130,6 @@ def closure(domain: Domain, cliques: Iterable[Iterable[str]]) -> tuple[Clique, .
 
 def _check_order(domain: Domain, k: int) -> None:
     if not 1 <= k <= len(domain):
-        raise DomainError(f"k must be between 1 and the number of attributes ({len(domain)}), got {k}")
+        raise DomainError(
+            f"k must be between 1 and the number of attributes ({len(domain)}), got {k}"
+        )

@@ -33,7 +33,8 @@ def minimal_edges(edges: NDArray[np.int64], below: Ids, above: Ids) -> NDArray[n
     _, meeting = np.unique(children[edge_of_row] * width + ancestor, return_inverse=True)
     nodes = len(edges) + (int(meeting.max()) + 1 if len(meeting) else 0)
     links = coo_matrix(
-        (np.ones(len(edge_of_row), np.int8), (edge_of_row, len(edges) + meeting)), shape=(nodes, nodes)
+        (np.ones(len(edge_of_row), np.int8), (edge_of_row, len(edges) + meeting)),
+        shape=(nodes, nodes),
     )
     _, label = connected_components(links, directed=False)
     _, kept = np.unique(label[: len(edges)], return_index=True)

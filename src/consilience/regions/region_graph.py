@@ -54,7 +54,9 @@ class RegionGraph:
         object.__setattr__(self, "regions", canonical)
         object.__setattr__(self, "edge_array", _checked_edges(domain, canonical, pairs))
         object.__setattr__(
-            self, "counting_numbers", _checked_kappa(domain, canonical, self.edge_array, counting_numbers)
+            self,
+            "counting_numbers",
+            _checked_kappa(domain, canonical, self.edge_array, counting_numbers),
         )
         object.__setattr__(self, "kind", kind)
 
@@ -101,7 +103,11 @@ class RegionGraph:
         names = domain.attributes
         regions = [tuple(names[i] for i in r) for r in members]
         return cls(
-            domain, regions, np.array(edges, np.int64).reshape(-1, 2), counting_numbers, kind="factor"
+            domain,
+            regions,
+            np.array(edges, np.int64).reshape(-1, 2),
+            counting_numbers,
+            kind="factor",
         )
 
     @classmethod
@@ -160,7 +166,9 @@ class RegionGraph:
                 return clique
         return None
 
-    def with_counting_numbers(self, counting_numbers: Mapping[Clique, float] | float) -> RegionGraph:
+    def with_counting_numbers(
+        self, counting_numbers: Mapping[Clique, float] | float
+    ) -> RegionGraph:
         return RegionGraph(self.domain, self.regions, self.edge_array, counting_numbers, self.kind)
 
     def local_polytope_violation(self, tau: CliqueVector) -> float:
@@ -205,7 +213,9 @@ def _positions(domain: Domain, cliques: Iterable[Iterable[str]]) -> list[tuple[i
     rows = [tuple(domain.axes(domain.clique(c))) for c in cliques]
     rows = [r for r in rows if r]
     if not rows:
-        raise RegionGraphError("a region graph must be built from at least one non-empty clique, got none")
+        raise RegionGraphError(
+            "a region graph must be built from at least one non-empty clique, got none"
+        )
     return rows
 
 
@@ -219,7 +229,9 @@ def _edge_pairs(
         ends = domain.clique(parent), domain.clique(child)
         for end in ends:
             if end not in index:
-                raise RegionGraphError(f"both ends of an edge must be regions, got {end}; add it to the regions")
+                raise RegionGraphError(
+                    f"both ends of an edge must be regions, got {end}; add it to the regions"
+                )
         pairs.append((index[ends[0]], index[ends[1]]))
     return np.array(list(dict.fromkeys(pairs)), np.int64).reshape(-1, 2)
 

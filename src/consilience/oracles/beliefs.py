@@ -1,0 +1,189 @@
+"""Beliefs: the state of Convex-GBP without messages, and one sweep of it.
+
+Paper: Algorithm 2 keeps two messages per edge. Here: only the regions' beliefs are kept; all messages cancel (the index
+slips of the printed algorithm do not arise). With b_r the log-belief of region r, S_p the log of parent p's belief
+summed to child t, one update of t is
+
+    q_t = (kappa_t b_t + sum_p kappa_p S_p) / (kappa_t + sum_p kappa_p),    b_p += q_t - S_p,    b_t = q_t,
+
+which is exact block coordinate descent on the dual of Problem 3, D = sum_r kappa_r log sum exp b_r.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from consilience.domain import Buffer, CliqueVector
+from consilience.errors import RegionGraphError
+from consilience.kernels import sweep as kernels
+from consilience.kernels.tables import FLOOR
+from consilience.kernels.tables import project as project_kernel
+from consilience.regions.schedule import Stage, schedule
+from consilience.regions.wiring import Wiring, chunks
+
+
+@dataclass
+class Beliefs:
+    """Mutable working state: `tau` are the beliefs in engine order, B_r = kappa_r (log tau_r + shift_r).
+
+    Passing it on is a warm start; `copy` it to keep a snapshot.
+    """
+
+    wiring: Wiring
+    tau: Buffer
+    shift: Buffer
+    violation: float = np.inf
+    mass: Buffer = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if not len(self.mass):
+            self.mass = np.ones(len(self.shift))
+
+    @classmethod
+    def uniform(cls, wiring: Wiring, possible: CliqueVector | None = None) -> Beliefs:
+        """B = 0 on every cell, and minus infinity where `possible` is zero."""
+        cells = wiring.tables.cells
+        tau = np.repeat(1.0 / cells, cells) if possible is None else wiring.enter(possible)
+        state = cls(wiring, tau, np.log(cells.astype(np.float64)))
+        if possible is not None:
+            state._restrict()
+        return state
+
+    @classmethod
+    def of_potentials(cls, wiring: Wiring, theta: CliqueVector) -> Beliefs:
+        """B = theta. Minus infinity marks an impossible cell. A region with counting number zero can hold none."""
+        state = cls.uniform(wiring)
+        values = wiring.enter(theta)
+        kappa = np.repeat(wiring.kappa, wiring.tables.cells)
+        if np.any((kappa == 0) & (values != 0)):
+            raise RegionGraphError(
+                "theta must be zero on regions with counting number zero; move it to a parent (CliqueVector.expand)"
+            )
+        scaled = np.divide(values, kappa, out=np.zeros_like(values), where=kappa > 0)
+        starts = wiring.tables.at
+        top = np.maximum.reduceat(scaled, starts)
+        if np.any(~np.isfinite(top)):
+            raise RegionGraphError(
+                "theta must have a finite entry in every region and no NaN or plus infinity"
+            )
+        state.tau = np.exp(scaled - np.repeat(top, wiring.tables.cells))
+        np.maximum(state.tau, FLOOR, out=state.tau, where=np.isfinite(scaled))
+        mass = np.add.reduceat(state.tau, starts)
+        state.tau /= np.repeat(mass, wiring.tables.cells)
+        state.shift = top + np.log(mass)
+        return state
+
+    def copy(self) -> Beliefs:
+        return Beliefs(
+            self.wiring, self.tau.copy(), self.shift.copy(), self.violation, self.mass.copy()
+        )
+
+    def adopt(self, other: Beliefs) -> None:
+        """Take over another state's numbers without new memory."""
+        np.copyto(self.tau, other.tau)
+        np.copyto(self.shift, other.shift)
+        np.copyto(self.mass, other.mass)
+        self.violation = other.violation
+
+    def settle(self) -> None:
+        """Bring every belief to mass one. Steps leave the last division to the next pass over the cells."""
+        t = self.wiring.tables
+        kernels.settle(self.tau, self.shift, self.mass, t.at, t.rows, t.inner)
+
+    @property
+    def dual(self) -> float:
+        """D(lambda), exact once the beliefs are settled. Problem 3's value is at least -D."""
+        return float(self.wiring.kappa @ self.shift)
+
+    def peaks(self) -> Buffer:
+        """max over x of B_r(x) / kappa_r, per region."""
+        t = self.wiring.tables
+        out = np.empty(len(t.at))
+        kernels.peak(self.tau, out, t.at, t.rows, t.inner)
+        return np.log(np.maximum(out, FLOOR)) + self.shift
+
+    def marginals(self) -> CliqueVector:
+        return self.wiring.leave(self.tau)
+
+    def _restrict(self) -> None:
+        """Uniform over the possible cells; shift keeps B = 0 there."""
+        starts = self.wiring.tables.at
+        self.tau = (self.tau > 0).astype(np.float64)
+        mass = np.add.reduceat(self.tau, starts)
+        if np.any(mass == 0):
+            raise RegionGraphError(
+                "every region must have at least one possible cell, got one with none"
+            )
+        self.tau /= np.repeat(mass, self.wiring.tables.cells)
+        self.shift = np.log(mass)
+
+
+class Sweeper:
+    """Runs sweeps of one schedule over `Beliefs`; holds the messages as scratch."""
+
+    def __init__(self, wiring: Wiring, name: str = "parallel") -> None:
+        self.wiring = wiring
+        self.stages = schedule(wiring, name)
+        self._msg = np.empty(wiring.edges.length)
+        self._lift = np.zeros(len(wiring.edges.parent))
+        self._gap = [np.zeros(len(s.children)) for s in self.stages]
+        count = len(wiring.tables.members)
+        self.square = np.zeros(count)
+        self.cross = np.zeros(count)
+        self._no_rate = np.zeros(count)
+        self._all = np.arange(count, dtype=np.int64)
+        self._all_chunk = chunks(wiring.tables.cells)
+        # The mirror step visits every region once and sums down the first stage's edges on the way.
+        ptr = np.zeros(count + 1, np.int64)
+        if self.stages:
+            first = self.stages[0]
+            ptr[first.parents + 1] = np.diff(first.parent_ptr)
+        self._all_ptr = np.cumsum(ptr)
+        self._all_edge = self.stages[0].parent_edge if self.stages else np.zeros(0, np.int64)
+
+    def sweep(self, state: Beliefs) -> None:
+        """One pass over all stages; afterwards `state.violation` is the largest L1 gap met on an edge."""
+        self._step(kernels.PLAIN, state, state.tau, self._no_rate)
+
+    def step_gradient(self, state: Beliefs, gradient: Buffer, rate: Buffer) -> None:
+        """tau_r *= exp(-rate_r gradient_r), then one sweep."""
+        self._step(kernels.GRADIENT, state, gradient, rate)
+
+    def step_squared(self, state: Beliefs, target: Buffer, rate: Buffer) -> None:
+        """The same with gradient tau - target; leaves sums for value and linearisation in `square` and `cross`."""
+        self._step(kernels.SQUARED, state, target, rate)
+
+    def _step(self, mode: int, state: Beliefs, other: Buffer, rate: Buffer) -> None:
+        t, e = self.wiring.tables, self.wiring.edges
+        kernels.step(
+            mode, state.tau, state.shift, state.mass, other, rate, self.square, self.cross, self._msg, self._all_chunk,
+            self._all, self._all_ptr, self._all_edge, t.at, t.rows, t.inner, e.kind, e.map_at, e.msg_at, e.width, e.maps,
+        )  # fmt: skip
+        worst = 0.0
+        for k, stage in enumerate(self.stages):
+            if k:
+                self._project(state, stage)
+            worst = max(worst, self._agree(state, k, stage))
+        state.violation = worst
+
+    def _project(self, state: Beliefs, s: Stage) -> None:
+        t, e = self.wiring.tables, self.wiring.edges
+        project_kernel(
+            state.tau, self._msg, s.chunk, s.parents, s.parent_ptr, s.parent_edge, t.at, t.rows, t.inner,
+            e.kind, e.map_at, e.msg_at, e.width, e.maps,
+        )  # fmt: skip
+
+    def _agree(self, state: Beliefs, k: int, s: Stage) -> float:
+        t, e = self.wiring.tables, self.wiring.edges
+        gap = self._gap[k]
+        kernels.combine(
+            state.tau, state.shift, self._msg, gap, self._lift, s.weight, self.wiring.kappa, s.children, s.child_ptr,
+            s.child_edge, e.parent, t.at, t.rows, t.inner, e.msg_at,
+        )  # fmt: skip
+        kernels.scale(
+            state.tau, state.shift, state.mass, self._msg, self._lift, s.chunk, s.parents, s.parent_ptr, s.parent_edge,
+            t.at, t.rows, t.inner, e.kind, e.map_at, e.msg_at, e.width, e.maps,
+        )  # fmt: skip
+        return float(gap.max(initial=0.0))

@@ -1,0 +1,51 @@
+"""Status: how an iterative method ended, and what to do about it. Non-convergence is a value, never an exception."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Status:
+    """`converged` says whether the asked-for tolerance was met; `advice` is for a person when it was not."""
+
+    name: str
+    converged: bool
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return self.name if not self.advice else f"{self.name}: {self.advice}"
+
+
+CONVERGED = Status("converged", True)
+
+
+def out_of_iterations(iterations: int, reached: float, wanted: float, what: str) -> Status:
+    return Status(
+        "out of iterations",
+        False,
+        f"{what} is {reached:.3g} after {iterations} iterations, {wanted:.3g} was asked for; "
+        "raise iterations, or accept the certificate as it stands",
+    )
+
+
+def as_asked(iterations: int) -> Status:
+    """A fixed number of iterations was asked for and done; nothing is claimed about convergence."""
+    return Status("iterations done", False, f"stopped after the {iterations} iterations asked for")
+
+
+def stalled(iterations: int, reached: float, wanted: float, what: str) -> Status:
+    return Status(
+        "stalled",
+        False,
+        f"{what} stays at {reached:.3g} after {iterations} iterations ({wanted:.3g} was asked for), no step improves it; "
+        "the limit of double precision for this problem is reached, or the loss is not convex",
+    )
+
+
+def unbounded(value: float) -> Status:
+    return Status(
+        "loss not bounded below",
+        False,
+        f"the loss fell to {value:.3g}; a reconstruction needs a convex loss that is bounded below, check its sign",
+    )

@@ -11,7 +11,8 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import DomainError, MeasurementError
-from consilience.measurements.queries import Identity, Query, as_query
+from consilience.measurements.queries import Identity, as_query
+from consilience.measurements.query import Query
 from consilience.measurements.structured import Kronecker, Permuted
 
 Noise = Literal["gaussian", "laplace"]

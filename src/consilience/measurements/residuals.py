@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Clique, Layout
 from consilience.measurements.loss import BoundLoss
-from consilience.measurements.queries import Identity, Query
+from consilience.measurements.queries import Identity
+from consilience.measurements.query import Query
 from consilience.measurements.routing import Route, routes
 
 

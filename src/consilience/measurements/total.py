@@ -11,7 +11,8 @@ import numpy as np
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import MeasurementError
 from consilience.measurements.measurement import BoundMeasurement, Measurement, bind_all
-from consilience.measurements.queries import LinearMap, Operator, shortest_total
+from consilience.measurements.queries import Operator
+from consilience.measurements.query import LinearMap, shortest_total
 
 
 @dataclass(frozen=True)

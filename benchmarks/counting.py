@@ -37,7 +37,7 @@ def fire_or_people() -> tuple[str, Domain, np.ndarray]:
 
 
 def bincount_all(columns: np.ndarray, domain: Domain, k: int) -> list[np.ndarray]:
-    """The rival: one ravel and one bincount per clique, on contiguous int64 columns (its best case)."""
+    """The rival: one ravel and one bincount per clique, on contiguous columns (its best case)."""
     tables = []
     for axes in combinations(range(len(domain)), k):
         shape = tuple(domain.shape[a] for a in axes)
@@ -62,9 +62,7 @@ def speed() -> None:
     start = perf_counter()
     data = Dataset(codes, domain)
     built = perf_counter() - start
-    print(
-        f"{name}: {data.records:,} records x {len(domain)} attributes (dataset built in {built:.3f} s)"
-    )
+    print(f"{name}: {data.records:,} records x {len(domain)}, dataset built in {built:.3f} s")
     for k in (2, 3):
         workload = all_marginals(domain, k)
         same = np.array_equal(

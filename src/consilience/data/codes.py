@@ -46,8 +46,10 @@ class Codes:
 
 def pack(domain: Domain, given: Sequence[NDArray[Any]]) -> Codes:
     """Check one array of codes per attribute and copy them into the narrowest integers."""
-    for name, column in zip(domain, given, strict=True):
-        _check_type(domain, name, column)
+    # Missing codes first, over all columns: they are why the others of an array became floats.
+    for check in (_check_present, _check_type):
+        for name, column in zip(domain, given, strict=True):
+            check(domain, name, column)
     records = given[0].size
     width = np.array([_width(name, domain[name]) for name in domain], dtype=np.int64)
     # Row of each column within its width: how many columns of that width come before it.
@@ -76,6 +78,11 @@ def _width(name: str, size: int) -> int:
     )
 
 
+def _check_present(domain: Domain, name: str, column: NDArray[Any]) -> None:
+    if column.dtype.kind == "f" and np.isnan(column).any():
+        raise DataError(_not_a_code(domain, name, "NaN", int(np.isnan(column).argmax())))
+
+
 def _check_type(domain: Domain, name: str, column: NDArray[Any]) -> None:
     if column.dtype.kind in "biu":
         return
@@ -84,8 +91,6 @@ def _check_type(domain: Domain, name: str, column: NDArray[Any]) -> None:
         if bad is None:
             return
         raise DataError(_not_a_code(domain, name, column[bad], bad))
-    if column.dtype.kind == "f" and np.isnan(column).any():
-        raise DataError(_not_a_code(domain, name, "NaN", int(np.isnan(column).argmax())))
     raise DataError(
         f"codes must be integers, got {column.dtype} in column {name!r}; "
         "cast whole numbers with astype(int), or encode labels and numbers with a Schema"

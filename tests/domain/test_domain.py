@@ -1,5 +1,7 @@
 """Domain: sizes, cliques, new domains, and the words of every refusal."""
 
+import copy
+import pickle
 from itertools import permutations
 
 import numpy as np
@@ -91,6 +93,19 @@ def test_canonical_cliques_are_sorted_distinct_and_stable(
     assert domain.clique(clique) == clique
 
 
+def test_sizes_can_not_be_changed() -> None:
+    with pytest.raises(TypeError):
+        D.sizes["age"] = 11  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda d: pickle.loads(pickle.dumps(d))]
+)
+def test_copies_are_equal(again) -> None:
+    assert again(D) == D
+    assert again(D).clique(("income", "age")) == ("age", "income")
+
+
 def test_project_keeps_the_order_of_the_domain() -> None:
     assert D.project(("income", "age")) == Domain({"age": 10, "income": 5})
     assert D.project("sex") == Domain({"sex": 2})
@@ -112,11 +127,13 @@ def test_json_round_trip_keeps_order() -> None:
         ({"a": -3}, r"size of attribute 'a' must be at least 1, got -3"),
         ({"a": 2.5}, r"size of attribute 'a' must be a whole number, got 2.5"),
         ({"a": "2"}, r"size of attribute 'a' must be a whole number, got '2'"),
+        ({"a": True}, r"size of attribute 'a' must be a whole number, got True"),
         ({"a": None}, r"must be a whole number, got None"),
         ([("a", 2), ("a", 3)], r"names must be distinct, got 'a' twice"),
         ({"": 2}, r"must be a non-empty string, got ''"),
         ({3: 2}, r"must be a non-empty string, got 3"),
         ({}, r"must have at least one attribute, got none"),
+        (5, r"must be given as a mapping of attribute to size, got 5"),
         (["ab"], r"must list \(attribute, size\) pairs, got 'ab'"),
     ],
 )
@@ -140,6 +157,23 @@ def test_bad_domains_are_refused(sizes: object, words: str) -> None:
 )
 def test_unknown_attributes_are_named(ask) -> None:
     words = "must be in the domain, got 'height'; the domain has 'age', 'sex', 'income'"
+    with pytest.raises(DomainError, match=words):
+        ask()
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda: D.clique(5), "an attribute name or a collection of names, got 5"),
+        (lambda: D.project(None), "an attribute name or a collection of names, got None"),
+        (lambda: D.clique([["age"]]), r"must be in the domain, got \['age'\]"),
+        (lambda: D[0], "must be in the domain, got 0"),
+        (lambda: Domain.from_json("no json"), "must be a JSON object, got text with Expecting"),
+        (lambda: Domain.from_json('{"a": 2, "a": 3}'), "must be distinct, got 'a' twice"),
+        (lambda: Domain.from_json("[2]"), r"must list \(attribute, size\) pairs, got 2"),
+    ],
+)
+def test_what_names_no_attributes_is_refused(ask, words: str) -> None:
     with pytest.raises(DomainError, match=words):
         ask()
 

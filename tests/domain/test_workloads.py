@@ -1,5 +1,6 @@
 """Workloads, closures and maximal cliques, against definitions by brute force."""
 
+import pickle
 from itertools import combinations
 from math import comb
 
@@ -27,11 +28,31 @@ def test_repr_says_how_many_and_how_large() -> None:
     assert "1-way/2-way" in repr(Workload(D, ["a", tuple("bc")]))
 
 
-def test_explicit_lists_are_made_canonical_and_duplicates_add_up() -> None:
+def test_a_list_names_each_clique_once_in_any_spelling() -> None:
     workload = Workload(D, [("b", "a"), ("c",), ("a", "b")])
-    assert dict(workload) == {("a", "b"): 2.0, ("c",): 1.0}
-    assert workload[("b", "a")] == 2.0
+    assert dict(workload) == {("a", "b"): 1.0, ("c",): 1.0}
+    assert workload[("b", "a")] == 1.0
     assert len(workload) == 2
+
+
+def test_a_mapping_that_spells_a_clique_twice_adds_its_weights() -> None:
+    workload = Workload(D, {("b", "a"): 2, ("c",): 1, ("a", "b"): 0.5})
+    assert dict(workload) == {("a", "b"): 2.5, ("c",): 1.0}
+
+
+def test_equal_workloads_have_equal_hashes() -> None:
+    one, other = Workload(D, {"a": 1.0, "b": 2.0}), Workload(D, {"b": 2.0, "a": 1.0})
+    assert one == other
+    assert hash(one) == hash(other)
+    assert {one, other} == {one}
+    assert one != Workload(D, {"a": 1.0, "b": 3.0})
+
+
+def test_a_workload_can_not_be_changed_but_copied() -> None:
+    workload = Workload(D, ["a"])
+    with pytest.raises(TypeError):
+        workload.weights[("b",)] = 1.0  # type: ignore[index]
+    assert pickle.loads(pickle.dumps(workload)) == workload
 
 
 def test_weights_are_kept() -> None:
@@ -86,15 +107,23 @@ def test_closure_holds_every_subset_in_order(family) -> None:
         (lambda: Workload(D, []), "must hold at least one clique, got none"),
         (lambda: Workload(D, {}), "must hold at least one clique, got none"),
         (lambda: Workload(D, [("a", "z")]), "must be in the domain, got 'z'"),
-        (lambda: Workload(D, {("a",): 0.0}), r"must be positive and finite, got 0.0 for \('a',\)"),
-        (lambda: Workload(D, {("a",): -1}), "must be positive and finite, got -1"),
-        (lambda: Workload(D, {("a",): float("nan")}), "must be positive and finite, got nan"),
-        (lambda: Workload(D, {("a",): float("inf")}), "must be positive and finite, got inf"),
-        (lambda: all_marginals(D, 0), r"between 1 and the number of attributes \(4\), got 0"),
-        (lambda: all_marginals(D, 5), r"between 1 and the number of attributes \(4\), got 5"),
+        (lambda: Workload(D, {("a",): 0.0}), r"a positive, finite number, got 0.0 for \('a',\)"),
+        (lambda: Workload(D, {("a",): -1}), "a positive, finite number, got -1"),
+        (lambda: Workload(D, {("a",): float("nan")}), "a positive, finite number, got nan"),
+        (lambda: Workload(D, {("a",): float("inf")}), "a positive, finite number, got inf"),
+        (lambda: all_marginals(D, 0), r"from 1 to the number of attributes \(4\), got 0"),
+        (lambda: all_marginals(D, 5), r"from 1 to the number of attributes \(4\), got 5"),
         (lambda: random_marginals(D, 5, 1, 0), r"the number of attributes \(4\), got 5"),
-        (lambda: random_marginals(D, 2, 7, 0), "between 1 and 6 for 2-way marginals, got 7"),
-        (lambda: random_marginals(D, 2, 0, 0), "between 1 and 6 for 2-way marginals, got 0"),
+        (lambda: random_marginals(D, 2, 7, 0), "from 1 to 6 for 2-way marginals, got 7"),
+        (lambda: random_marginals(D, 2, 0, 0), "from 1 to 6 for 2-way marginals, got 0"),
+        (lambda: Workload(D, {("a",): "much"}), "a positive, finite number, got 'much' for"),
+        (lambda: Workload(D, {("a",): True}), "a positive, finite number, got True for"),
+        (lambda: Workload(D, [5]), "a clique must be an attribute name or a collection"),  # type: ignore[list-item]
+        (lambda: all_marginals(D, 1.5), "k must be a whole number from 1 to .* got 1.5"),
+        (lambda: all_marginals(D, "2"), "k must be a whole number from 1 to .* got '2'"),
+        (lambda: random_marginals(D, 2, 2.5, 0), "count must be a whole number .* got 2.5"),
+        (lambda: random_marginals(D, 2, 2, -1), "seed must be a whole number .* got -1"),
+        (lambda: random_marginals(D, 2, 2, None), "seed must be a whole number .* got None"),
         (lambda: maximal(D, ["z"]), "must be in the domain, got 'z'"),
         (lambda: closure(D, [("z",)]), "must be in the domain, got 'z'"),
     ],

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.domain import Clique, Domain
+from consilience.domain.domain import Clique, Domain, names_of
 from consilience.errors import DomainError
 
 Buffer = NDArray[np.float64]
@@ -127,8 +127,12 @@ class CliqueVector:
 
     def __setitem__(self, attributes: Iterable[str], table: Any) -> None:
         """Write a table whose axes follow the order in which the attributes are given."""
-        order = (attributes,) if isinstance(attributes, str) else tuple(attributes)
+        order = names_of(attributes)
         target = self[order]
+        if len(order) != target.ndim:
+            raise DomainError(
+                f"the attributes of a table must be distinct, got {order}; name each axis once"
+            )
         given = np.asarray(table, dtype=np.float64)
         expected = self.domain.shape_of(order)
         if given.shape != expected and given.shape != (target.size,):

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from types import MappingProxyType
 
 from consilience.errors import DomainError
 
@@ -14,14 +15,35 @@ Clique = tuple[str, ...]
 """A set of attributes as a tuple of names in domain order without duplicates. Build one with `Domain.clique`."""
 
 
-def _checked_size(name: str, size: object) -> int:
+def names_of(attributes: str | Iterable[str]) -> tuple[str, ...]:
+    """The attribute names as given: one name, or a collection of them."""
+    if isinstance(attributes, str):
+        return (attributes,)
     try:
-        n = operator.index(size)  # type: ignore[arg-type]
+        return tuple(attributes)
     except TypeError:
+        raise DomainError(
+            f"a clique must be an attribute name or a collection of names, got {attributes!r}"
+        ) from None
+
+
+def whole_number(value: object) -> int | None:
+    """The value as a Python integer, or None if it is not one; a boolean is not."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _checked_size(name: str, size: object) -> int:
+    n = whole_number(size)
+    if n is None:
         raise DomainError(
             f"the size of attribute {name!r} must be a whole number, got {size!r}; "
             "give the number of values that the attribute can take"
-        ) from None
+        )
     if n < 1:
         raise DomainError(
             f"the size of attribute {name!r} must be at least 1, got {n}; "
@@ -41,7 +63,11 @@ class Domain:
     _position: Mapping[str, int] = field(init=False)
 
     def __init__(self, sizes: Mapping[str, int] | Iterable[tuple[str, int]]) -> None:
-        pairs = list(sizes.items()) if isinstance(sizes, Mapping) else list(sizes)
+        pairs = sizes.items() if isinstance(sizes, Mapping) else sizes
+        if not isinstance(pairs, Iterable):
+            raise DomainError(
+                f"a domain must be given as a mapping of attribute to size, got {pairs!r}"
+            )
         checked: dict[str, int] = {}
         for pair in pairs:
             if not (isinstance(pair, tuple | list) and len(pair) == 2):
@@ -56,7 +82,7 @@ class Domain:
             checked[name] = _checked_size(name, size)
         if not checked:
             raise DomainError("a domain must have at least one attribute, got none")
-        object.__setattr__(self, "sizes", checked)
+        object.__setattr__(self, "sizes", MappingProxyType(checked))
         object.__setattr__(self, "_position", {name: i for i, name in enumerate(checked)})
 
     # -- reading ---------------------------------------------------------------------------------
@@ -76,7 +102,7 @@ class Domain:
         return iter(self.sizes)
 
     def __contains__(self, attribute: object) -> bool:
-        return attribute in self.sizes
+        return isinstance(attribute, str) and attribute in self.sizes
 
     def __getitem__(self, attribute: str) -> int:
         return self.sizes[self._known(attribute)]
@@ -87,6 +113,10 @@ class Domain:
 
     def __hash__(self) -> int:
         return hash(tuple(self.sizes.items()))
+
+    def __reduce__(self) -> tuple[type[Domain], tuple[dict[str, int]]]:
+        """Copies and worker processes get it from its sizes: a read-only mapping can not be pickled."""
+        return Domain, (dict(self.sizes),)
 
     def __repr__(self) -> str:
         shown = [f"{name}: {size}" for name, size in self.sizes.items()]
@@ -104,8 +134,8 @@ class Domain:
 
     def clique(self, attributes: str | Iterable[str]) -> Clique:
         """The canonical clique of a set of attributes: domain order, duplicates removed."""
-        names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
-        return tuple(sorted({self._known(a) for a in names}, key=self._position.__getitem__))
+        names = {self._known(a) for a in names_of(attributes)}
+        return tuple(sorted(names, key=self._position.__getitem__))
 
     def axes(self, clique: Clique) -> tuple[int, ...]:
         return tuple(self.position(a) for a in clique)
@@ -139,10 +169,15 @@ class Domain:
 
     @classmethod
     def from_json(cls, text: str) -> Domain:
-        return cls(json.loads(text))
+        """A JSON object of attribute to size; an attribute named twice is refused."""
+        try:
+            pairs = json.loads(text, object_pairs_hook=list)
+        except json.JSONDecodeError as problem:
+            raise DomainError(f"a domain must be a JSON object, got text with {problem}") from None
+        return cls(pairs)
 
     def _known(self, attribute: str) -> str:
-        if attribute not in self.sizes:
+        if attribute not in self:
             names = ", ".join(map(repr, list(self.sizes)[:8])) + (", ..." if len(self) > 8 else "")
             raise DomainError(
                 f"every attribute must be in the domain, got {attribute!r}; the domain has {names}"

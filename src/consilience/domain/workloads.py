@@ -9,16 +9,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb, isfinite
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from consilience.domain.domain import Clique, Domain
+from consilience.domain.domain import Clique, Domain, whole_number
 from consilience.errors import DomainError
 
 
 @dataclass(frozen=True, repr=False)
 class Workload(Mapping[Clique, float]):
-    """Cliques with positive weights (1 unless given). Iterating yields the cliques."""
+    """Cliques with positive weights (1 unless given). Iterating yields the cliques.
+
+    A list names each clique once, however often and in whatever order its attributes are spelled; a
+    mapping that spells one clique twice gives it the sum of the weights.
+    """
 
     domain: Domain
     weights: Mapping[Clique, float]
@@ -26,23 +32,25 @@ class Workload(Mapping[Clique, float]):
     def __init__(
         self,
         domain: Domain,
-        cliques: Iterable[Iterable[str]] | Mapping[Clique, float],
+        cliques: Iterable[Iterable[str]] | Mapping[Any, float],
     ) -> None:
-        pairs = cliques.items() if isinstance(cliques, Mapping) else ((c, 1.0) for c in cliques)
         weights: dict[Clique, float] = {}
-        for given, weight in pairs:
-            clique = domain.clique(given)
-            if not (isfinite(weight) and weight > 0):
-                raise DomainError(
-                    f"the weight of a workload clique must be positive and finite, got {weight} for {clique}"
-                )
-            weights[clique] = (
-                weights.get(clique, 0.0) + float(weight) if clique in weights else float(weight)
-            )
+        if isinstance(cliques, Mapping):
+            for given, weight in cliques.items():
+                clique = domain.clique(given)
+                weights[clique] = weights.get(clique, 0.0) + _checked_weight(clique, weight)
+        else:
+            weights = dict.fromkeys((domain.clique(c) for c in cliques), 1.0)
         if not weights:
             raise DomainError("a workload must hold at least one clique, got none")
         object.__setattr__(self, "domain", domain)
-        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "weights", MappingProxyType(weights))
+
+    def __hash__(self) -> int:
+        return hash((self.domain, frozenset(self.weights.items())))
+
+    def __reduce__(self) -> tuple[type[Workload], tuple[Domain, dict[Clique, float]]]:
+        return Workload, (self.domain, dict(self.weights))
 
     def __getitem__(self, clique: Clique) -> float:
         return self.weights[self.domain.clique(clique)]
@@ -77,11 +85,15 @@ def random_marginals(domain: Domain, k: int, count: int, seed: int) -> Workload:
     """`count` distinct k-way marginals drawn without replacement, the same for the same seed."""
     _check_order(domain, k)
     available = comb(len(domain), k)
-    if not 1 <= count <= available:
+    wanted = whole_number(count)
+    if wanted is None or not 1 <= wanted <= available:
         raise DomainError(
-            f"count must be between 1 and {available} for {k}-way marginals, got {count}"
+            f"count must be a whole number from 1 to {available} for {k}-way marginals, got {count!r}"
         )
-    rng = np.random.default_rng(seed)
+    start = whole_number(seed)
+    if start is None or start < 0:
+        raise DomainError(f"seed must be a whole number that is not negative, got {seed!r}")
+    rng = np.random.default_rng(start)
     if available <= 2_000_000:
         every = list(combinations(domain.attributes, k))
         chosen = [every[i] for i in rng.choice(available, count, replace=False)]
@@ -129,7 +141,17 @@ def closure(domain: Domain, cliques: Iterable[Iterable[str]]) -> tuple[Clique, .
 
 
 def _check_order(domain: Domain, k: int) -> None:
-    if not 1 <= k <= len(domain):
+    order = whole_number(k)
+    if order is None or not 1 <= order <= len(domain):
         raise DomainError(
-            f"k must be between 1 and the number of attributes ({len(domain)}), got {k}"
+            f"k must be a whole number from 1 to the number of attributes ({len(domain)}), got {k!r}"
         )
+
+
+def _checked_weight(clique: Clique, weight: object) -> float:
+    number = isinstance(weight, int | float | np.integer | np.floating)
+    if isinstance(weight, bool) or not number or not (isfinite(weight) and weight > 0):
+        raise DomainError(
+            f"the weight of a workload clique must be a positive, finite number, got {weight!r} for {clique}"
+        )
+    return float(weight)

@@ -1,0 +1,62 @@
+"""Consilience: one consistent, non-negative set of answers from noisy, differentially private marginals.
+
+Every name here is a promise to users; what is not here may change.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from consilience.data import Dataset, Schema, population
+from consilience.domain import CliqueVector, Domain, Workload, all_marginals, random_marginals
+from consilience.errors import ConsilienceError
+from consilience.measurements import (
+    AbsoluteLoss,
+    CustomLoss,
+    Loss,
+    Measurement,
+    SquaredLoss,
+    estimate_total,
+)
+from consilience.oracles.convex_gbp import convex_gbp
+from consilience.regions import RegionGraph
+from consilience.solvers.prox import prox_pgm
+from consilience.solvers.solution import Solution
+
+if TYPE_CHECKING:
+    from consilience.privacy import Budget
+
+__all__ = [
+    "AbsoluteLoss",
+    "Budget",
+    "CliqueVector",
+    "ConsilienceError",
+    "CustomLoss",
+    "Dataset",
+    "Domain",
+    "Loss",
+    "Measurement",
+    "RegionGraph",
+    "Schema",
+    "Solution",
+    "SquaredLoss",
+    "Workload",
+    "all_marginals",
+    "convex_gbp",
+    "estimate_total",
+    "population",
+    "prox_pgm",
+    "random_marginals",
+]
+
+_FROM_PRIVACY = frozenset({"Budget"})
+"""Fetched when first asked for: OpenDP takes as long to load as everything else together."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FROM_PRIVACY:
+        return getattr(import_module("consilience.privacy"), name)
+    raise AttributeError(f"module 'consilience' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

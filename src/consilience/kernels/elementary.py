@@ -4,6 +4,9 @@ NumPy's and LLVM's own versions are calls that keep a loop scalar; on two cores 
 These two are compiled without re-association: the rounding trick below relies on the order of its operations.
 """
 
+# pyright: reportCallIssue=false
+# An intrinsic is called without the typing context that its definition takes.
+
 from __future__ import annotations
 
 from typing import Any

@@ -87,7 +87,8 @@ def zcdp_rho(epsilon: Epsilon, delta: Real) -> Rho:
 
     guess = standard_zcdp_rho(epsilon, delta).value
     best = -_lowest(minus_rho, 0.5 * math.log(-log_delta / float(guess)))
-    return Rho(max(Fraction(best * (1 - MARGIN)), guess))
+    # three margins, so that the way back (one margin up, and half as steep) stays within epsilon
+    return Rho(max(Fraction(best * (1 - 3 * MARGIN)), guess))
 
 
 def _dual_term(excess: float) -> float:
@@ -119,7 +120,7 @@ def standard_zcdp_rho(epsilon: Epsilon, delta: Real) -> Rho:
     eps = _positive_epsilon(epsilon)
     spread = -math.log(checked_delta(delta))
     root = eps / (math.sqrt(spread + eps) + math.sqrt(spread))
-    return Rho(Fraction(root * root * (1 - MARGIN)))
+    return Rho(Fraction(root * root * (1 - 3 * MARGIN)))
 
 
 # -- Gaussian DP ---------------------------------------------------------------------------------
@@ -144,14 +145,14 @@ def _gaussian_delta(mu: float, eps: float) -> float:
     For small h the difference is integrated, -erfcx'(t) = 2/sqrt(pi) - 2 t erfcx(t), so that tiny
     epsilons lose no digits to cancellation.
     """
-    x, h = eps / mu, mu / 2
-    low, high = (x - h) / math.sqrt(2), (x + h) / math.sqrt(2)
+    centre, half = eps / mu / math.sqrt(2), mu / 2 / math.sqrt(2)
+    low, high = centre - half, centre + half
     if low < -8:
         return 1.0
-    if high - low < 1:
-        t = (low + high) / 2 + (high - low) / 2 * _NODES
+    if half < 0.5:
+        t = centre + half * _NODES
         slope = 2 / math.sqrt(math.pi) - 2 * t * erfcx(t)
-        gap = (high - low) / 2 * float(_WEIGHTS @ slope)
+        gap = half * float(_WEIGHTS @ slope)
     else:
         gap = float(erfcx(low) - erfcx(high))
     return 0.5 * math.exp(-low * low) * gap

@@ -58,9 +58,9 @@ class Budget:
                 f"got {accounting!r}"
             )
         values = {
-            "epsilon": None if epsilon is None else Epsilon(positive(epsilon, "epsilon")),
+            "epsilon": None if epsilon is None else Epsilon(_sensible(epsilon, "epsilon")),
             "delta": None if delta is None else checked_delta(delta),
-            "rho": None if rho is None else Rho(positive(rho, "rho")),
+            "rho": None if rho is None else Rho(_sensible(rho, "rho")),
             "neighbours": Neighbours.of(neighbours),
             "accounting": accounting or allowed[0],
         }
@@ -98,11 +98,25 @@ class Budget:
             )
         spent = self.spent(cost)
         if spent is not None and spent <= self.capacity:
-            reserve = self.epsilon.value * _RESERVE if self.epsilon else Fraction(0)
-            return self.accounting != "gaussian" or cost.slack <= reserve
+            return self.accounting != "gaussian" or cost.slack <= self._reserve
         if self.accounting == "zcdp" and self.epsilon is not None and cost.epsilon is not None:
             return cost.epsilon <= self.epsilon
         return False
+
+    @property
+    def _reserve(self) -> Fraction:
+        """Slack that fits both kept-back shares: of epsilon, and of ln(delta)."""
+        return min(self.epsilon.value, Fraction(1)) * _RESERVE if self.epsilon else Fraction(0)
+
+    def with_accounting(self, accounting: str) -> Budget:
+        """The same promise, added up in another way."""
+        return Budget(
+            epsilon=self.epsilon and self.epsilon.value,
+            delta=self.delta,
+            rho=self.rho and self.rho.value,
+            neighbours=self.neighbours,
+            accounting=accounting,
+        )
 
     def spent(self, cost: Cost) -> Amount | None:
         """The cost in the unit of `capacity`; None where it can not be expressed."""
@@ -118,3 +132,10 @@ class Budget:
             f"Budget({', '.join(parts)}, neighbours={self.neighbours.value!r}, "
             f"accounting={self.accounting!r})"
         )
+
+
+def _sensible(value: Real, name: str) -> Fraction:
+    number = positive(value, name)
+    if number > 10**6:
+        raise BudgetError(f"{name} must be at most a million, got {value!r}; this protects no one")
+    return number

@@ -36,7 +36,8 @@ A = TypeVar("A", bound=Amount)
 def laplace_scale(sensitivity: Sensitivity, epsilon: Epsilon) -> Scale:
     """b = L1 sensitivity / epsilon."""
     share = _positive(require(epsilon, Epsilon, "the share of a Laplace release")).value
-    return Scale(float_above(_moving(sensitivity.l1) / share))
+    start = float_above(_moving(sensitivity.l1) / share)
+    return Scale(_enough_noise(start, lambda b: _pure(sensitivity, b) <= share))
 
 
 def gaussian_sigma(sensitivity: Sensitivity, share: Rho | MuSquared) -> Sigma:
@@ -48,9 +49,9 @@ def gaussian_sigma(sensitivity: Sensitivity, share: Rho | MuSquared) -> Sigma:
         variance = d / (2 * _positive(share).value)
     else:
         variance = d / _positive(_gaussian_share(share)).value + SMOOTHING
-    return _enough_noise(
-        math.sqrt(variance),
-        lambda sigma: _within(Cost.gaussian(sensitivity, Sigma(sigma)), share),
+    start = math.sqrt(variance)
+    return Sigma(
+        _enough_noise(start, lambda s: _within(Cost.gaussian(sensitivity, Sigma(s)), share))
     )
 
 
@@ -78,7 +79,7 @@ def weighted_gaussian_sigmas(
         parts = (Cost.gaussian(one, sigma) for sigma in sigmas(s))
         return _within(Cost.sum(one.neighbours, parts), share)
 
-    return sigmas(_enough_noise(start, enough).value)
+    return sigmas(_enough_noise(start, enough))
 
 
 def _smoothed_root(w: list[float], c: float, share: MuSquared, squares: float) -> float:
@@ -101,7 +102,7 @@ def analytic_gaussian_sigma(sensitivity: Sensitivity, epsilon: Epsilon, delta: R
     """
     mu_squared = gaussian_mu_squared(epsilon, delta).value
     variance = _moving(sensitivity.l2_squared) / mu_squared
-    return _enough_noise(math.sqrt(variance), lambda sigma: Fraction(sigma) ** 2 >= variance)
+    return Sigma(_enough_noise(math.sqrt(variance), lambda s: Fraction(s) ** 2 >= variance))
 
 
 def selection_epsilon(share: Rho | Epsilon) -> Epsilon:
@@ -123,16 +124,22 @@ def selection_scale(sensitivity: Fraction, epsilon: Epsilon) -> Scale:
 # -- rounding ------------------------------------------------------------------------------------
 
 
-def _enough_noise(start: float, enough: Callable[[float], bool]) -> Sigma:
+def _enough_noise(start: float, enough: Callable[[float], bool]) -> float:
     """The first of a few floats above `start` that is enough; a formula that misses by more is a
     defect.
     """
-    sigma, step = start, math.ulp(start)
+    width, step = start, math.ulp(start)
     for _ in range(60):
-        if enough(sigma):
-            return Sigma(sigma)
-        sigma, step = sigma + step, 2 * step
-    raise BudgetError(f"no noise near sigma={start:.6g} keeps the share; please report this")
+        if enough(width):
+            return width
+        width, step = width + step, 2 * step
+    raise BudgetError(f"no noise near {start:.6g} keeps the share; please report this")
+
+
+def _pure(sensitivity: Sensitivity, scale: float) -> Fraction:
+    amount = Cost.laplace(sensitivity, Scale(scale)).epsilon
+    assert amount is not None
+    return amount.value
 
 
 def _within(cost: Cost, share: Amount) -> bool:

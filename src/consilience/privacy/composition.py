@@ -21,7 +21,7 @@ from consilience.privacy.accounting import (
     zcdp_epsilon,
 )
 from consilience.privacy.cost import Cost
-from consilience.privacy.units import Epsilon, Real, require
+from consilience.privacy.units import Epsilon, Real, float_above, require
 
 _PURE = ("laplace", "noisy-max")
 _SMALL = 0.01
@@ -33,15 +33,17 @@ def epsilon_at(cost: Cost, delta: Real) -> float:
     failure = checked_delta(delta)
     if not cost.spends:
         return 0.0
-    bounds = [float(zcdp_epsilon(cost.rho, failure).value)]
+    bounds = [float_above(zcdp_epsilon(cost.rho, failure).value)]
     if cost.epsilon is not None:
-        bounds.append(float(cost.epsilon.value))
+        bounds.append(float_above(cost.epsilon.value))
     if cost.mu_squared is not None:
         tightened = failure * (1 - cost.slack)
         epsilon = gaussian_epsilon(cost.mu_squared, tightened).value + cost.slack
-        bounds.append(float(epsilon))
+        bounds.append(float_above(epsilon))
     elif _is_mixed(cost):
-        bounds.append(_renyi(cost, float(failure)).get_epsilon(float(failure)) * (1 + MARGIN))
+        bounds.append(
+            float(_renyi(cost, float(failure)).get_epsilon(float(failure))) * (1 + MARGIN)
+        )
     return min(bounds)
 
 
@@ -56,7 +58,7 @@ def delta_at(cost: Cost, epsilon: Epsilon) -> float:
         bounds.append(gaussian_delta(cost.mu_squared, reduced) * math.exp(cost.slack))
     elif _is_mixed(cost):
         guess = min(max(bounds[0], 1e-300), 0.5)
-        bounds.append(_renyi(cost, guess).get_delta(float(eps.value)) * (1 + MARGIN))
+        bounds.append(float(_renyi(cost, guess).get_delta(float(eps.value))) * (1 + MARGIN))
     return min(bounds)
 
 

@@ -1,7 +1,6 @@
 """Cost: what a release spends, as a value that is known before data is touched.
 
-A cost is a list of spends, each the exact price of one primitive in every currency that applies to
-it:
+A cost is a list of spends, each the price of one primitive in every currency that applies to it:
 
     primitive                            epsilon     rho (zCDP)       mu^2 (Gaussian DP)
     discrete Laplace, scale b            D1 / b      epsilon^2 / 2    -
@@ -9,8 +8,8 @@ it:
     report noisy max                     epsilon     epsilon^2 / 2    -
     discrete Gaussian, sigma             -           D2^2 / 2 sigma^2 D2^2 / (sigma^2 - 2)
 
-Costs add in each currency; a currency that one spend lacks is lacking in the sum. Proofs:
-docs/privacy.md.
+Costs add in each currency; a currency that one spend lacks is lacking in the sum. Proofs,
+and lemma 1, are in docs/privacy.md.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ from consilience.privacy.units import (
 )
 
 SMOOTHING = Fraction(2)
-"""Variance given up to treat discrete Gaussian noise as rounded continuous noise (docs/privacy.md,
-lemma 1).
-"""
+"""Variance given up to read discrete Gaussian noise as rounded continuous noise (lemma 1)."""
 
 SLACK_PER_CELL = Fraction(3, 10**17)
 """What lemma 1 adds to epsilon, and takes from ln(delta), per changed cell: at least
@@ -46,9 +43,7 @@ FORMS = ("laplace", "selection", "noisy-max", "gaussian")
 
 @dataclass(frozen=True)
 class Spend:
-    """The price of one primitive, `times` times over. `cells`: changed cells that carry Gaussian
-    noise.
-    """
+    """The price of one primitive, `times` times; `cells` that change carry Gaussian noise."""
 
     form: str
     rho: Fraction
@@ -110,7 +105,8 @@ class Cost:
     ) -> Cost:
         if epsilon <= 0:
             raise BudgetError("a release that no one can change costs nothing; publish it as it is")
-        return cls(neighbours, (Spend(form, epsilon**2 * per_square, epsilon=epsilon),))
+        amount = round_up(epsilon)
+        return cls(neighbours, (Spend(form, amount**2 * per_square, epsilon=amount),))
 
     @classmethod
     def sum(cls, neighbours: Neighbours, costs: Iterable[Cost]) -> Cost:

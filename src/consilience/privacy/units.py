@@ -1,5 +1,5 @@
-"""The units of privacy as distinct types: Epsilon, Rho, MuSquared (amounts, exact) and Sigma, Scale
-(noise).
+"""The units of privacy as distinct types: amounts (Epsilon, Rho, MuSquared) and noise (Sigma,
+Scale).
 
 An amount of privacy adds up, so it is an exact rational and never drifts; a noise scale is what a
 sampler takes, so it is a float. Each unit refuses to be mixed with any other: a rho can not be
@@ -23,22 +23,19 @@ Real = int | float | Fraction | Decimal
 
 
 def exact(value: object, name: str) -> Fraction:
-    """The rational that a person means: a float is read as the decimal it prints, so 0.1 is one
-    tenth.
-    """
+    """The rational that a person means: a float is the decimal that it prints, 0.1 one tenth."""
     if isinstance(value, Amount | Noise):
         raise BudgetError(
             f"{name} must be a plain number, got {value!r}; units are never converted silently"
         )
     if isinstance(value, bool) or not isinstance(value, numbers.Real | Decimal):
         raise BudgetError(f"{name} must be a number, got {value!r}")
-    if not math.isfinite(value):
+    if isinstance(value, numbers.Rational):  # int, Fraction and NumPy's integers
+        return Fraction(int(value.numerator), int(value.denominator))
+    number = value if isinstance(value, Decimal) else Decimal(repr(float(value)))
+    if not number.is_finite():
         raise BudgetError(f"{name} must be finite, got {value!r}")
-    if isinstance(value, Fraction | Decimal):
-        return Fraction(value)
-    if isinstance(value, numbers.Integral):
-        return Fraction(int(value))
-    return Fraction(repr(float(value)))
+    return Fraction(number)
 
 
 def positive(value: Real, name: str) -> Fraction:
@@ -50,10 +47,12 @@ def positive(value: Real, name: str) -> Fraction:
 
 
 def round_up(value: Fraction, bits: int = 128) -> Fraction:
-    """The smallest dyadic rational of `bits` significant bits that is at least `value` (> 0).
+    """`value` (> 0) itself when it is short, else the next dyadic rational of `bits` bits above it.
 
     Sums of such numbers stay short, which sums of arbitrary rationals do not.
     """
+    if value.denominator.bit_length() <= 32:
+        return value
     excess = value.numerator.bit_length() - value.denominator.bit_length() - bits
     unit = Fraction(2) ** excess
     return math.ceil(value / unit) * unit
@@ -65,16 +64,9 @@ def float_above(value: Fraction) -> float:
     return x if Fraction(x) >= value else math.nextafter(x, math.inf)
 
 
-def float_below(value: Fraction) -> float:
-    """The largest float that is at most `value`."""
-    return -float_above(-value)
-
-
 @dataclass(frozen=True, init=False, order=False)
 class Amount:
-    """An exact, non-negative amount of privacy loss. Use a subclass; only equal units add or
-    compare.
-    """
+    """An exact, non-negative amount of privacy loss. Only equal units add or compare."""
 
     symbol: ClassVar[str] = "amount"
     value: Fraction
@@ -126,25 +118,19 @@ class Amount:
 
 
 class Epsilon(Amount):
-    """Pure differential privacy: no output is more than exp(epsilon) times as likely on a
-    neighbour.
-    """
+    """Pure DP: no output is more than exp(epsilon) times as likely on a neighbour."""
 
     symbol = "epsilon"
 
 
 class Rho(Amount):
-    """Zero-concentrated DP: the Renyi divergence of order alpha is at most rho * alpha, for all
-    alpha > 1.
-    """
+    """Zero-concentrated DP: Renyi divergence of order alpha at most rho alpha, all alpha > 1."""
 
     symbol = "rho"
 
 
 class MuSquared(Amount):
-    """Gaussian DP, squared: as hard to tell apart as N(0, 1) and N(mu, 1). Squares add up, hence
-    the unit.
-    """
+    """Gaussian DP: as hard to tell apart as N(0, 1) and N(mu, 1). The squares of mu add up."""
 
     symbol = "mu squared"
 
@@ -166,15 +152,13 @@ class Noise:
 
 
 class Sigma(Noise):
-    """Parameter of the discrete Gaussian: P(z) in proportion to exp(-z^2 / (2 sigma^2)) on the
-    integers.
-    """
+    """Parameter of the discrete Gaussian: P(z) in proportion to exp(-z^2 / (2 sigma^2))."""
 
     symbol = "sigma"
 
 
 class Scale(Noise):
-    """Parameter of the discrete Laplace: P(z) in proportion to exp(-|z| / scale) on integers."""
+    """Parameter of the discrete Laplace: P(z) in proportion to exp(-|z| / scale)."""
 
     symbol = "scale"
 

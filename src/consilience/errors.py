@@ -65,3 +65,7 @@ class NoiseError(ConsilienceError):
 
 class AuditError(ConsilienceError):
     """An audit was asked for something that it can not measure."""
+
+
+class PotentialError(ConsilienceError):
+    """Potentials that define no distribution: NaN, plus infinity, or no cell left possible."""

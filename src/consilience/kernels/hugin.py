@@ -1,0 +1,383 @@
+"""The loops of exact inference: one mirror step on a calibrated junction tree, collected to the root and distributed back.
+
+Tables are probabilities. Below the tree's cliques lie their separators and the measured cliques, all in one child layout;
+`Plan` says where everything is. A clique's table is worked on in blocks of cells that stay in cache: all its factors are
+multiplied in and all its sums taken while a block is there. Large cliques are cut into a fixed number of work items
+with sums of their own, added in a fixed order, so the bits do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from math import log as scalar_log
+from typing import Any, NamedTuple
+
+from numba import njit, prange, uint64
+
+from consilience.kernels.elementary import exp
+from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.tables import FLOOR
+
+BLOCK_CELLS = 2048
+"""Cells that are worked on at a time: half of a usual first-level cache, the rest is for what they meet."""
+TINY = 1e-280
+"""Lower limit while factors are still being multiplied in; FLOOR holds again once a clique is calibrated."""
+WIDEST = 200.0
+"""If the exponents of a step span more than this in one clique, products of probabilities may not hold them."""
+
+
+class Plan(NamedTuple):
+    """A rooted junction tree as index arrays. Children are the separators (in clique order), then the measured cliques.
+
+    Clique c has cells at[c] to at[c + 1]. Child k has cells below[k] to below[k + 1]; each gathers share[k] cells of the
+    clique beneath it (0 for a measured clique, children number `measured` and on). Edge e leads to child[e]: run i, of
+    run[e] consecutive cells of the clique, meets run to = maps[map_at[e] + i] of the child if kind[e] is 1, and its one
+    cell `to` if kind[e] is 0. own[c] is the edge to the separator above c; down_edge[down_ptr[c]:down_ptr[c + 1]] are the
+    edges to the separators beneath it and to the clique's measured cliques. Work item i is cells first[i] to last[i] of
+    clique of[i]; its sums go to the child layout if spill[i] < 0, else one after another from spill[i] on. Cliques are
+    numbered by level from the root: level l is cliques level[l] to level[l + 1]; clique c has items item[c] to item[c + 1].
+    """
+
+    at: Any
+    below: Any
+    share: Any
+    measured: Any
+    child: Any
+    kind: Any
+    run: Any
+    map_at: Any
+    maps: Any
+    own: Any
+    down_ptr: Any
+    down_edge: Any
+    of: Any
+    first: Any
+    last: Any
+    spill: Any
+    item: Any
+    level: Any
+
+
+# -- one block of cells -------------------------------------------------------------------------------
+
+
+@njit(**LOOP)
+def _multiply(
+    x: Any,
+    at: Any,
+    lo: Any,
+    hi: Any,
+    run: Any,
+    kind: int,
+    maps: Any,
+    map_at: Any,
+    f: Any,
+    f_at: Any,
+    least: float,
+) -> None:
+    """Cells lo to hi of the table at x[at:] times a child's factor at f[f_at:].
+
+    Zero stays zero (an impossible cell), the rest stays at least `least`.
+    """
+    at, lo, hi, run = uint64(at), uint64(lo), uint64(hi), uint64(run)
+    map_at, f_at = uint64(map_at), uint64(f_at)
+    i = lo // run
+    while lo < hi:
+        n = min(hi, (i + uint64(1)) * run) - lo
+        src, dst = at + lo, f_at + uint64(maps[map_at + i])
+        if kind == 1:
+            dst = f_at + uint64(maps[map_at + i]) * run + (lo - i * run)
+            for j in range(n):
+                v = x[src + j]
+                w = max(v * f[dst + j], least)
+                x[src + j] = w if v > 0.0 else 0.0
+        else:
+            factor = f[dst]
+            for j in range(n):
+                v = x[src + j]
+                w = max(v * factor, least)
+                x[src + j] = w if v > 0.0 else 0.0
+        lo += n
+        i += uint64(1)
+
+
+@njit(**LOOP)
+def _add(
+    x: Any,
+    at: Any,
+    lo: Any,
+    hi: Any,
+    run: Any,
+    kind: int,
+    maps: Any,
+    map_at: Any,
+    out: Any,
+    out_at: Any,
+) -> None:
+    """Sum cells lo to hi of the table at x[at:] down to a child at out[out_at:]."""
+    at, lo, hi, run = uint64(at), uint64(lo), uint64(hi), uint64(run)
+    map_at, out_at = uint64(map_at), uint64(out_at)
+    i = lo // run
+    while lo < hi:
+        n = min(hi, (i + uint64(1)) * run) - lo
+        src, dst = at + lo, out_at + uint64(maps[map_at + i])
+        if kind == 1:
+            dst = out_at + uint64(maps[map_at + i]) * run + (lo - i * run)
+            for j in range(n):
+                out[dst + j] += x[src + j]
+        else:
+            s = 0.0
+            for j in range(n):
+                s += x[src + j]
+            out[dst] += s
+        lo += n
+        i += uint64(1)
+
+
+@njit(**LOOP)
+def _rescale(x: Any, lo: Any, hi: Any, factor: float, least: float) -> None:
+    for j in range(uint64(lo), uint64(hi)):
+        v = x[j]
+        w = max(v * factor, least)
+        x[j] = w if v > 0.0 else 0.0
+
+
+# -- one clique ---------------------------------------------------------------------------------------
+
+
+@njit(**LOOP)
+def _work(
+    plan: Plan,
+    i: int,
+    x: Any,
+    factor: Any,
+    out: Any,
+    in_edges: Any,
+    in_lo: int,
+    in_hi: int,
+    out_edges: Any,
+    out_lo: int,
+    out_hi: int,
+    scale: float,
+    least: float,
+) -> None:
+    """Item i: multiply the factors of some edges in, sum down some edges, block by block."""
+    at = plan.at[plan.of[i]]
+    spill = plan.spill[i]
+    for f in range(out_lo, out_hi):
+        k = plan.child[out_edges[f]]
+        width = plan.below[k + 1] - plan.below[k]
+        start = plan.below[k] if spill < 0 else spill
+        spill += width if spill >= 0 else 0
+        for j in range(uint64(start), uint64(start + width)):
+            out[j] = 0.0
+    for lo in range(plan.first[i], plan.last[i], BLOCK_CELLS):
+        hi = min(lo + BLOCK_CELLS, plan.last[i])
+        if scale != 1.0:
+            _rescale(x, at + lo, at + hi, scale, FLOOR)
+        for f in range(in_lo, in_hi):
+            e = in_edges[f]
+            f_at = plan.below[plan.child[e]]
+            _multiply(
+                x, at, lo, hi, plan.run[e], plan.kind[e], plan.maps, plan.map_at[e], factor, f_at, least
+            )  # fmt: skip
+        spill = plan.spill[i]
+        for f in range(out_lo, out_hi):
+            e = out_edges[f]
+            k = plan.child[e]
+            start = plan.below[k] if spill < 0 else spill
+            spill += plan.below[k + 1] - plan.below[k] if spill >= 0 else 0
+            _add(x, at, lo, hi, plan.run[e], plan.kind[e], plan.maps, plan.map_at[e], out, start)
+
+
+@njit(**LOOP)
+def _gather(plan: Plan, c: int, out: Any, edges: Any, lo: int, hi: int) -> None:
+    """Add the sums of a clique's later work items to those of its first one, in order."""
+    for i in range(plan.item[c] + 1, plan.item[c + 1]):
+        spill = plan.spill[i]
+        for f in range(lo, hi):
+            k = plan.child[edges[f]]
+            total = out[plan.below[k] : plan.below[k + 1]]
+            part = out[spill : spill + total.size]
+            for j in range(total.size):
+                total[j] += part[j]
+            spill += total.size
+
+
+@njit(**LOOP)
+def _ask(plan: Plan, c: int, below: Any, factor: Any, out: Any) -> float:
+    """The separator above c takes the sums that c collected; its factor is new / old over the largest, whose log comes back."""
+    _gather(plan, c, out, plan.own, c, c + 1)
+    k = plan.child[plan.own[c]]
+    top = 0.0
+    for j in range(plan.below[k], plan.below[k + 1]):
+        v = out[j] / below[j] if below[j] > 0.0 else 0.0
+        below[j] = out[j]
+        factor[j] = v
+        top = max(top, v)
+    for j in range(plan.below[k], plan.below[k + 1]):
+        factor[j] /= top
+    return scalar_log(top)
+
+
+@njit(**LOOP)
+def _tell(plan: Plan, c: int, below: Any, factor: Any, out: Any, mass: float) -> None:
+    """Separators and measured cliques beneath c take its sums over `mass`; separators get the factor final / collected."""
+    for f in range(plan.down_ptr[c], plan.down_ptr[c + 1]):
+        k = plan.child[plan.down_edge[f]]
+        if k >= plan.measured:
+            for j in range(plan.below[k], plan.below[k + 1]):
+                below[j] = out[j] / mass
+            continue
+        # A separator never falls below what the floored cells beneath it add up to, or they would shout back next time.
+        least = FLOOR * plan.share[k]
+        for j in range(plan.below[k], plan.below[k + 1]):
+            v = max(out[j] / mass, least) if out[j] > 0.0 else 0.0
+            factor[j] = v / below[j] if v > 0.0 else 0.0
+            below[j] = v
+
+
+@njit(**LOOP)
+def _collect(plan: Plan, i: int, x: Any, factor: Any, out: Any, scale: float) -> None:
+    c = plan.of[i]
+    down, lo, hi = plan.down_edge, plan.down_ptr[c], plan.down_ptr[c + 1]
+    if c == 0:
+        _work(plan, i, x, factor, out, down, lo, hi, down, lo, hi, scale, TINY)
+    else:
+        _work(plan, i, x, factor, out, down, lo, hi, plan.own, c, c + 1, 1.0, TINY)
+
+
+@njit(**LOOP)
+def _distribute(plan: Plan, i: int, x: Any, factor: Any, out: Any) -> None:
+    c = plan.of[i]
+    down, lo, hi = plan.down_edge, plan.down_ptr[c], plan.down_ptr[c + 1]
+    _work(plan, i, x, factor, out, plan.own, c, c + 1, down, lo, hi, 1.0, FLOOR)
+
+
+@njit(**LOOP)
+def _turn(plan: Plan, below: Any, factor: Any, out: Any) -> float:
+    """At the root: its mass, read off the first thing that it is summed to, and its answer to those below."""
+    if plan.down_ptr[1] == 0:
+        return 1.0
+    _gather(plan, 0, out, plan.down_edge, 0, plan.down_ptr[1])
+    k = plan.child[plan.down_edge[0]]
+    mass = 0.0
+    for j in range(plan.below[k], plan.below[k + 1]):
+        mass += out[j]
+    _tell(plan, 0, below, factor, out, mass)
+    return mass
+
+
+@njit(**LOOP)
+def _factor(plan: Plan, k: int, gradient: Any, rate: float, factor: Any, span: Any) -> float:
+    """factor = exp(-rate * gradient) over its largest entry, whose logarithm comes back; span is how far down it goes."""
+    start = plan.below[plan.measured]
+    g = gradient[plan.below[k] - start : plan.below[k + 1] - start]
+    f = factor[plan.below[k] : plan.below[k + 1]]
+    most, least, wrong = -rate * g[0], -rate * g[0], 0.0
+    for j in range(g.size):
+        v = -rate * g[j]
+        wrong += v - v  # NaN and infinity do not survive min and max, but this
+        most = max(most, v)
+        least = min(least, v)
+    for j in range(g.size):
+        f[j] = exp(-rate * g[j] - most)
+    span[k - plan.measured] = most - least + wrong
+    return most
+
+
+@njit(**LOOP)
+def _widest(plan: Plan, span: Any) -> float:
+    """The largest sum of spans that one clique receives."""
+    widest = 0.0
+    for c in range(plan.at.size - 1):
+        s = 0.0
+        for f in range(plan.down_ptr[c], plan.down_ptr[c + 1]):
+            k = plan.child[plan.down_edge[f]]
+            s += span[k - plan.measured] if k >= plan.measured else 0.0
+        if not s <= widest:
+            widest = s
+        if s != s:
+            return s
+    return widest
+
+
+# -- one step -----------------------------------------------------------------------------------------
+
+
+@njit(**LOOP)
+def step_serial(
+    plan: Plan,
+    gradient: Any,
+    rate: float,
+    x: Any,
+    below: Any,
+    scale: float,
+    factor: Any,
+    out: Any,
+    lift: Any,
+    span: Any,
+) -> tuple[float, float, float]:
+    """Multiply exp(-rate * gradient) into the measured cliques, collect to the root, distribute back.
+
+    Comes back with the widest span of exponents (above WIDEST, or NaN, nothing has been done), the mass that the root is left
+    with (to be divided out by `scale` next time), and the logarithm of what factors were divided by on the way.
+    """
+    count = plan.at.size - 1
+    for k in range(plan.measured, plan.below.size - 1):
+        lift[k] = _factor(plan, k, gradient, rate, factor, span)
+    widest = _widest(plan, span)
+    if not widest <= WIDEST:
+        return widest, 1.0, 0.0
+    for c in range(count - 1, -1, -1):
+        for i in range(plan.item[c], plan.item[c + 1]):
+            _collect(plan, i, x, factor, out, scale)
+        if c > 0:
+            lift[c - 1] = _ask(plan, c, below, factor, out)
+    mass = _turn(plan, below, factor, out)
+    for c in range(1, count):
+        for i in range(plan.item[c], plan.item[c + 1]):
+            _distribute(plan, i, x, factor, out)
+        _gather(plan, c, out, plan.down_edge, plan.down_ptr[c], plan.down_ptr[c + 1])
+        _tell(plan, c, below, factor, out, 1.0)
+    return widest, mass, lift.sum()
+
+
+@njit(**PARALLEL)
+def step_parallel(
+    plan: Plan,
+    gradient: Any,
+    rate: float,
+    x: Any,
+    below: Any,
+    scale: float,
+    factor: Any,
+    out: Any,
+    lift: Any,
+    span: Any,
+) -> tuple[float, float, float]:
+    """The same, with the work items of a level side by side."""
+    for k in prange(plan.measured, plan.below.size - 1):
+        lift[k] = _factor(plan, k, gradient, rate, factor, span)
+    widest = _widest(plan, span)
+    if not widest <= WIDEST:
+        return widest, 1.0, 0.0
+    levels = plan.level.size - 1
+    for back in range(levels):
+        lo, hi = plan.level[levels - 1 - back], plan.level[levels - back]
+        for i in prange(plan.item[lo], plan.item[hi]):
+            _collect(plan, i, x, factor, out, scale)
+        if lo > 0:
+            for c in prange(lo, hi):
+                lift[c - 1] = _ask(plan, c, below, factor, out)
+    mass = _turn(plan, below, factor, out)
+    for l in range(1, levels):
+        lo, hi = plan.level[l], plan.level[l + 1]
+        for i in prange(plan.item[lo], plan.item[hi]):
+            _distribute(plan, i, x, factor, out)
+        for c in prange(lo, hi):
+            _gather(plan, c, out, plan.down_edge, plan.down_ptr[c], plan.down_ptr[c + 1])
+            _tell(plan, c, below, factor, out, 1.0)
+    total = 0.0
+    for k in range(lift.size):
+        total += lift[k]
+    return widest, mass, total

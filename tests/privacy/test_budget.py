@@ -140,7 +140,7 @@ def test_what_gaussian_accounting_does_not_take():
 
 def test_costs_of_other_neighbours():
     budget = Budget(epsilon=1.0, neighbours="replace-one")
-    with pytest.raises(BudgetError, match="stated for replace-one neighbours, the release for add"):
+    with pytest.raises(BudgetError, match="stated for replace-one neighbours, the release"):
         budget.admits(Cost.selection(ADD, Epsilon(0.1)))
     with pytest.raises(BudgetError, match="costs must have the same neighbours"):
         Cost.selection(ADD, Epsilon(1)) + Cost.selection(Neighbours.REPLACE_ONE, Epsilon(1))
@@ -155,7 +155,7 @@ def test_one_round_too_many_is_refused():
 
 
 def test_costs_that_make_no_sense():
-    with pytest.raises(BudgetError, match="multiplied by a whole number, got 1.5"):
+    with pytest.raises(BudgetError, match="multiplied by a whole number"):
         Cost.selection(ADD, Epsilon(1)) * 1.5
     with pytest.raises(BudgetError, match="costs nothing; publish it as it is"):
         Cost.selection(ADD, Epsilon(0))

@@ -29,7 +29,7 @@ Sampler = Callable[[Any, int], ArrayLike]
 Promise = Callable[[float], float]
 """epsilon to the delta that is promised at it: the privacy profile."""
 
-_EPSILONS = np.concatenate([[0.0], np.geomspace(1e-3, 50, 200)])
+_EPSILONS = np.concatenate([[0.0], np.geomspace(1e-3, 50, 100)])
 _THRESHOLDS = 200
 
 
@@ -86,7 +86,9 @@ def run_audit(
     gaps = p_low - np.exp(_EPSILONS) * q_high - profile
     worst = int(np.argmax(gaps))
     event = f"statistic {'<=' if sign > 0 else '>='} {sign * threshold:.6g} on input {order + 1}"
-    return Audit(event, p_low, q_high, float(gaps[worst]), _EPSILONS[worst], runs, confidence)
+    return Audit(
+        event, p_low, q_high, float(gaps[worst]), float(_EPSILONS[worst]), runs, confidence
+    )
 
 
 def pure(epsilon: float) -> Promise:

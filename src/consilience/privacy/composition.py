@@ -9,6 +9,8 @@ one after another is `Budget.admits`.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +26,8 @@ from consilience.privacy.cost import Cost
 from consilience.privacy.units import Epsilon, Real, float_above, require
 
 _PURE = ("laplace", "noisy-max")
-_SMALL = 0.01
-"""Below this epsilon, epsilon^2 / 2 is as tight as randomised response and keeps all digits."""
+_SMALL, _LARGE = 0.01, 30
+"""Outside, epsilon^2 / 2 is used: as tight below, and beyond doubt in floating point above."""
 
 
 def epsilon_at(cost: Cost, delta: Real) -> float:
@@ -41,9 +43,8 @@ def epsilon_at(cost: Cost, delta: Real) -> float:
         epsilon = gaussian_epsilon(cost.mu_squared, tightened).value + cost.slack
         bounds.append(float_above(epsilon))
     elif _is_mixed(cost):
-        bounds.append(
-            float(_renyi(cost, float(failure)).get_epsilon(float(failure))) * (1 + MARGIN)
-        )
+        accountant = _renyi(cost, math.floor(math.log10(failure)))
+        bounds.append(float(accountant.get_epsilon(float(failure))) * (1 + MARGIN))
     return min(bounds)
 
 
@@ -53,31 +54,41 @@ def delta_at(cost: Cost, epsilon: Epsilon) -> float:
     if not cost.spends or (cost.epsilon is not None and cost.epsilon <= eps):
         return 0.0
     bounds = [zcdp_delta(cost.rho, eps)]
+    if cost.epsilon is not None:
+        bounds.append(_randomised_response(float(cost.epsilon.value), float(eps.value)))
     if cost.mu_squared is not None and eps.value > cost.slack:
         reduced = Epsilon(eps.value - cost.slack)
         bounds.append(gaussian_delta(cost.mu_squared, reduced) * math.exp(cost.slack))
-    elif _is_mixed(cost):
-        guess = min(max(bounds[0], 1e-300), 0.5)
-        bounds.append(float(_renyi(cost, guess).get_delta(float(eps.value))) * (1 + MARGIN))
+    elif _is_mixed(cost) and min(bounds) > 0:
+        accountant = _renyi(cost, math.floor(math.log10(min(bounds))))
+        bounds.append(float(accountant.get_delta(float(eps.value))) * (1 + MARGIN))
     return min(bounds)
 
 
+def _randomised_response(epsilon: float, at: float) -> float:
+    """delta at `at` < epsilon of the worst mechanism of pure epsilon."""
+    p = 1 / (1 + math.exp(-epsilon))
+    return (p - math.exp(at - epsilon) * p) * (1 + MARGIN)
+
+
 def _is_mixed(cost: Cost) -> bool:
-    return any(s.form in _PURE for s in cost.spends)
+    """Whether composing Renyi divergences can beat both adding epsilons and adding rhos."""
+    several = sum(s.times for s in cost.spends) > 1
+    return several and any(s.form in _PURE for s in cost.spends)
 
 
-def _renyi(cost: Cost, delta: float):
-    """dp-accounting's Renyi accountant with the cost composed, on orders around the best one."""
+@lru_cache(maxsize=64)
+def _renyi(cost: Cost, magnitude: int) -> Any:
+    """dp-accounting's Renyi accountant of the cost, on orders that suit deltas of 10^magnitude."""
     import dp_accounting  # takes a second to load, and only mixed costs need it
     from dp_accounting.rdp import RdpAccountant
 
-    centre = math.sqrt(-math.log(delta) / float(cost.rho.value))
+    centre = math.sqrt(max(1, -magnitude) * math.log(10) / float(cost.rho.value))
     orders = 1 + np.geomspace(max(0.02, centre * 1e-2), max(2.0, centre * 1e2), 240)
     accountant = RdpAccountant(list(orders), dp_accounting.NeighboringRelation.REPLACE_ONE)
     for s in cost.spends:
-        if s.form in _PURE and s.epsilon is not None and s.epsilon >= _SMALL:
-            flip = 2 / (1 + math.exp(s.epsilon)) if s.epsilon < 700 else 0.0
-            event = dp_accounting.RandomizedResponseDpEvent(flip, 2)
+        if s.form in _PURE and s.epsilon is not None and _SMALL <= s.epsilon <= _LARGE:
+            event = dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.exp(s.epsilon)), 2)
         else:
             event = dp_accounting.ZCDpEvent(float(s.rho))
         accountant.compose(event, s.times)

@@ -100,7 +100,8 @@ class Ledger:
         except (OSError, sqlite3.Error) as error:
             raise LedgerError(f"the ledger {target} can not be written: {error}") from error
         finally:
-            draft.unlink(missing_ok=True)
+            if draft.exists():
+                draft.unlink()
         _sync_directory(target.parent)
         return cls(target, table=table)
 

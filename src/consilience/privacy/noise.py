@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -128,12 +129,10 @@ class SecureNoise(NoiseSource):
         return Noisy(values, scale, private=True)
 
     def select(self, scores: ArrayLike, sensitivity: Fraction, epsilon: Epsilon) -> int:
-        bound = float(epsilon.value**2 / 8)
-        return _noisy_max(scores, sensitivity, epsilon, zero_concentrated_divergence(), bound)
+        return _noisy_max(scores, sensitivity, epsilon, "gumbel")
 
     def noisy_max(self, scores: ArrayLike, sensitivity: Fraction, epsilon: Epsilon) -> int:
-        bound = float(epsilon.value)
-        return _noisy_max(scores, sensitivity, epsilon, max_divergence(), bound)
+        return _noisy_max(scores, sensitivity, epsilon, "exponential")
 
     def estimate_seconds(self, cells: int, width: Sigma | Scale) -> float:
         """How long `cells` values will take here, from a short draw on zeros, thrown away."""
@@ -277,9 +276,7 @@ def _laplace(scale: float) -> Any:
     return _agreed(make_laplace(*space, scale=scale), 1, 1 / scale)
 
 
-def _noisy_max(
-    scores: ArrayLike, sensitivity: Fraction, epsilon: Epsilon, measure: Any, bound: float
-) -> int:
+def _noisy_max(scores: ArrayLike, sensitivity: Fraction, epsilon: Epsilon, law: str) -> int:
     """OpenDP's noisy max on integer scores.
 
     Floats are put on a grid of sensitivity / 2^16 first. That moves a difference between neighbours
@@ -287,15 +284,24 @@ def _noisy_max(
     step in each score as given (one). Clipping never widens a difference.
     """
     values = checked_scores(scores)
+    selection_scale(sensitivity, epsilon)  # refuses what can not be calibrated
     if values.dtype.kind == "f":
         unit = float(sensitivity) / 2**_GRID_BITS
         values = np.clip(np.rint(values / unit), -_LARGEST_SCORE, _LARGEST_SCORE)
         sensitivity = Fraction(2**_GRID_BITS + _GRID_SLACK)
     width = checked_width(selection_scale(sensitivity, epsilon))
+    selector = _selector(width, law, math.floor(sensitivity), float(epsilon.value))
+    return int(_invoke(selector, values.astype(np.int64)))
+
+
+@lru_cache(maxsize=64)
+def _selector(width: float, law: str, change: int, epsilon: float) -> Any:
+    """OpenDP draws Gumbel noise when asked for zCDP, exponential noise when asked for pure DP."""
     space = vector_domain(atom_domain(T="i64")), linf_distance(T="i64")
-    made = make_noisy_max(*space, measure, scale=width)
-    chosen = _agreed(made, math.floor(sensitivity), bound)
-    return int(_invoke(chosen, values.astype(np.int64)))
+    if law == "gumbel":
+        made = make_noisy_max(*space, zero_concentrated_divergence(), scale=width)
+        return _agreed(made, change, epsilon**2 / 8)
+    return _agreed(make_noisy_max(*space, max_divergence(), scale=width), change, epsilon)
 
 
 def _agreed(measurement: Any, change: int, bound: float) -> Any:

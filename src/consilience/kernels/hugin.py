@@ -8,6 +8,7 @@ with sums of their own, added in a fixed order, so the bits do not depend on the
 
 from __future__ import annotations
 
+from math import inf
 from math import log as scalar_log
 from typing import Any, NamedTuple
 
@@ -21,8 +22,9 @@ BLOCK_CELLS = 2048
 """Cells that are worked on at a time: half of a usual first-level cache, the rest is for what they meet."""
 TINY = 1e-280
 """Lower limit while factors are still being multiplied in; FLOOR holds again once a clique is calibrated."""
-WIDEST = 200.0
-"""If the exponents of a step span more than this in one clique, products of probabilities may not hold them."""
+WIDEST = 400.0
+"""Factors whose logarithms span more than this in one clique might lose cells between FLOOR and TINY; then a step stops."""
+NOT_FINITE = -1
 
 
 class Plan(NamedTuple):
@@ -204,18 +206,20 @@ def _gather(plan: Plan, c: int, out: Any, edges: Any, lo: int, hi: int) -> None:
 
 
 @njit(**LOOP)
-def _ask(plan: Plan, c: int, below: Any, factor: Any, out: Any) -> float:
+def _ask(plan: Plan, c: int, below: Any, factor: Any, out: Any, span: Any) -> float:
     """The separator above c takes the sums that c collected; its factor is new / old over the largest, whose log comes back."""
     _gather(plan, c, out, plan.own, c, c + 1)
     k = plan.child[plan.own[c]]
-    top = 0.0
+    top, bottom = 0.0, inf
     for j in range(plan.below[k], plan.below[k + 1]):
         v = out[j] / below[j] if below[j] > 0.0 else 0.0
         below[j] = out[j]
         factor[j] = v
         top = max(top, v)
+        bottom = min(bottom, v if v > 0.0 else inf)
     for j in range(plan.below[k], plan.below[k + 1]):
         factor[j] /= top
+    span[k] = scalar_log(top) - scalar_log(bottom)
     return scalar_log(top)
 
 
@@ -276,29 +280,30 @@ def _factor(plan: Plan, k: int, gradient: Any, rate: float, factor: Any, span: A
     most, least, wrong = -rate * g[0], -rate * g[0], 0.0
     for j in range(g.size):
         v = -rate * g[j]
-        wrong += v - v  # NaN and infinity do not survive min and max, but this
+        wrong += 0.0 if abs(v) <= 1e300 else 1.0  # NaN is not
         most = max(most, v)
         least = min(least, v)
     for j in range(g.size):
         f[j] = exp(-rate * g[j] - most)
-    span[k - plan.measured] = most - least + wrong
+    span[k] = most - least if wrong == 0.0 else inf
     return most
 
 
 @njit(**LOOP)
-def _widest(plan: Plan, span: Any) -> float:
-    """The largest sum of spans that one clique receives."""
-    widest = 0.0
-    for c in range(plan.at.size - 1):
-        s = 0.0
-        for f in range(plan.down_ptr[c], plan.down_ptr[c + 1]):
-            k = plan.child[plan.down_edge[f]]
-            s += span[k - plan.measured] if k >= plan.measured else 0.0
-        if not s <= widest:
-            widest = s
-        if s != s:
-            return s
-    return widest
+def _finite(plan: Plan, span: Any) -> bool:
+    most = 0.0
+    for k in range(plan.measured, plan.below.size - 1):
+        most = max(most, span[k])
+    return most < inf
+
+
+@njit(**LOOP)
+def _wide(plan: Plan, c: int, span: Any) -> bool:
+    """Whether the factors that clique c is about to receive might take a living cell below TINY."""
+    s = 0.0
+    for f in range(plan.down_ptr[c], plan.down_ptr[c + 1]):
+        s += span[plan.child[plan.down_edge[f]]]
+    return s > WIDEST
 
 
 # -- one step -----------------------------------------------------------------------------------------
@@ -316,30 +321,33 @@ def step_serial(
     out: Any,
     lift: Any,
     span: Any,
-) -> tuple[float, float, float]:
+) -> tuple[int, float, float]:
     """Multiply exp(-rate * gradient) into the measured cliques, collect to the root, distribute back.
 
-    Comes back with the widest span of exponents (above WIDEST, or NaN, nothing has been done), the mass that the root is left
-    with (to be divided out by `scale` next time), and the logarithm of what factors were divided by on the way.
+    lift[k] is the logarithm of what child k's factor was divided by on its way up. Three numbers come back. Zero, the mass that
+    the root is left with (to be divided out by `scale` next time) and the sum of lift, if all went well. A clique c > 0 if the
+    factors for clique c - 1 were too wide: cliques from c on have collected, the others are untouched and nothing has been
+    distributed. NOT_FINITE if the gradient is not; nothing has been done.
     """
     count = plan.at.size - 1
     for k in range(plan.measured, plan.below.size - 1):
         lift[k] = _factor(plan, k, gradient, rate, factor, span)
-    widest = _widest(plan, span)
-    if not widest <= WIDEST:
-        return widest, 1.0, 0.0
+    if not _finite(plan, span):
+        return NOT_FINITE, 1.0, 0.0
     for c in range(count - 1, -1, -1):
+        if _wide(plan, c, span):
+            return c + 1, 1.0, 0.0
         for i in range(plan.item[c], plan.item[c + 1]):
             _collect(plan, i, x, factor, out, scale)
         if c > 0:
-            lift[c - 1] = _ask(plan, c, below, factor, out)
+            lift[c - 1] = _ask(plan, c, below, factor, out, span)
     mass = _turn(plan, below, factor, out)
     for c in range(1, count):
         for i in range(plan.item[c], plan.item[c + 1]):
             _distribute(plan, i, x, factor, out)
         _gather(plan, c, out, plan.down_edge, plan.down_ptr[c], plan.down_ptr[c + 1])
         _tell(plan, c, below, factor, out, 1.0)
-    return widest, mass, lift.sum()
+    return 0, mass, lift.sum()
 
 
 @njit(**PARALLEL)
@@ -354,21 +362,23 @@ def step_parallel(
     out: Any,
     lift: Any,
     span: Any,
-) -> tuple[float, float, float]:
+) -> tuple[int, float, float]:
     """The same, with the work items of a level side by side."""
     for k in prange(plan.measured, plan.below.size - 1):
         lift[k] = _factor(plan, k, gradient, rate, factor, span)
-    widest = _widest(plan, span)
-    if not widest <= WIDEST:
-        return widest, 1.0, 0.0
+    if not _finite(plan, span):
+        return NOT_FINITE, 1.0, 0.0
     levels = plan.level.size - 1
     for back in range(levels):
         lo, hi = plan.level[levels - 1 - back], plan.level[levels - back]
+        for c in range(lo, hi):
+            if _wide(plan, c, span):
+                return hi, 1.0, 0.0
         for i in prange(plan.item[lo], plan.item[hi]):
             _collect(plan, i, x, factor, out, scale)
         if lo > 0:
             for c in prange(lo, hi):
-                lift[c - 1] = _ask(plan, c, below, factor, out)
+                lift[c - 1] = _ask(plan, c, below, factor, out, span)
     mass = _turn(plan, below, factor, out)
     for l in range(1, levels):
         lo, hi = plan.level[l], plan.level[l + 1]
@@ -380,4 +390,4 @@ def step_parallel(
     total = 0.0
     for k in range(lift.size):
         total += lift[k]
-    return widest, mass, total
+    return 0, mass, total

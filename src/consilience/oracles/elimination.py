@@ -96,19 +96,23 @@ def _order(
     scopes: Iterable[Members], keep: Members, sizes: Sequence[int]
 ) -> tuple[list[int], Members]:
     """Greedy order of elimination (smallest table next, ties by position), and the widest table it makes."""
-    pool = [frozenset(m) for m in scopes]
-    rest = set().union(*pool) - set(keep)
+    near: dict[int, set[int]] = {}
+    for members in map(set, scopes):
+        for v in members:
+            near.setdefault(v, {v}).update(members)
+    cost = {v: prod(sizes[a] for a in near[v]) for v in near if v not in keep}
     order: list[int] = []
-    widest: frozenset[int] = frozenset()
+    widest: set[int] = set()
     most = 0
-    while rest:
-        made = {v: frozenset().union(*(s for s in pool if v in s)) for v in rest}
-        cost = {v: prod(sizes[a] for a in m) for v, m in made.items()}
-        variable = min(rest, key=lambda v: (cost[v], v))
-        if cost[variable] > most:
-            most, widest = cost[variable], made[variable]
-        pool = [s for s in pool if variable not in s] + [made[variable] - {variable}]
-        rest.remove(variable)
+    while cost:
+        variable = min(cost, key=lambda v: (cost[v], v))
+        made = near.pop(variable)
+        if cost.pop(variable) > most:
+            most, widest = prod(sizes[a] for a in made), made
+        for v in made - {variable}:
+            near[v] = (near[v] | made) - {variable}
+            if v in cost:
+                cost[v] = prod(sizes[a] for a in near[v])
         order.append(variable)
     return order, tuple(sorted(widest))
 

@@ -38,7 +38,7 @@ PARALLEL_CELLS = 1 << 12
 class ExactState:
     """Mutable: calibrated clique tables, separators and measured marginals; the root is still to be multiplied by `scale`.
 
-    `log_partition` is that of the potentials whose distribution this is.
+    `log_partition` is that of the accumulated potentials, exact unless a cell fell below FLOOR and came back.
     """
 
     tables: Buffer
@@ -72,7 +72,7 @@ class ExactOracle:
         self._factor = np.ones(below)
         self._out = np.empty(scratch)
         self._lift = np.zeros(len(self.rooted.below.members))
-        self._span = np.zeros(len(measured))
+        self._span = np.zeros(len(self.rooted.below.members))
         levels = len(self.rooted.level) - 1
         self._parallel = self.rooted.cliques.length >= PARALLEL_CELLS * (levels + 1)
         self._enter, self._leave = _permutations(self.rooted)
@@ -107,14 +107,14 @@ class ExactOracle:
         """theta -= rate * gradient, then calibrate. The gradient lies over `layout` in domain order."""
         entered = gradient if self._enter is None else gradient[self._enter]
         run = hugin.step_parallel if self._parallel else hugin.step_serial
-        widest, mass, lift = run(
+        stopped, mass, lift = run(
             self._plan, entered, float(rate), state.tables, state.below, state.scale,
             self._factor, self._out, self._lift, self._span,
         )  # fmt: skip
-        if not np.isfinite(widest):
+        if stopped == hugin.NOT_FINITE:
             raise LossError("a gradient must be finite, got NaN or infinity; check the loss")
-        if widest > hugin.WIDEST:
-            self._step_in_logs(state, -rate * entered)
+        if stopped:
+            self._finish_in_logs(state, -rate * entered, stopped)
             return
         state.scale = 1.0 / mass
         state.log_partition += lift + log(mass)
@@ -155,16 +155,29 @@ class ExactOracle:
         logs[0] += log(state.scale)
         return logs, below
 
-    def _step_in_logs(self, state: ExactState, exponent: Buffer) -> None:
-        """The same step for exponents that products of probabilities can not hold."""
+    def _finish_in_logs(self, state: ExactState, exponent: Buffer, stopped: int) -> None:
+        """The rest of a step whose factors are too wide for products; cliques from `stopped` on have collected."""
         rooted = self.rooted
         members, inside = rooted.cliques.members, rooted.below.members
         logs, below = self._logs(state)
+        sent = rooted.views_below(self._factor)
         for c in range(1, len(members)):
-            logs[c] -= align(_finite(below[c - 1]), inside[c - 1], members[c])
+            divisor = _finite(below[c - 1])
+            if (
+                c >= stopped
+            ):  # its message to the parent, new sum over old sum, is not yet delivered
+                divisor = (
+                    divisor
+                    - np.log(np.where(sent[c - 1] > 0, sent[c - 1], 1.0))
+                    - self._lift[c - 1]
+                )
+            logs[c] -= align(divisor, inside[c - 1], members[c])
         added = rooted.views_below(np.concatenate([np.zeros(self._first), exponent]))
         for a, home in enumerate(rooted.home, rooted.separators):
-            logs[home] += align(added[a], inside[a], members[home])
+            if home < stopped:
+                logs[home] += align(added[a], inside[a], members[home])
+            else:
+                state.log_partition += float(self._lift[a])
         state.log_partition += rooted.calibrate(logs)
         self._settle(state, logs)
 

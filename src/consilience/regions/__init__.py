@@ -1,6 +1,7 @@
 """Region graphs, junction trees and their compiled form."""
 
+from consilience.regions.drawing import draw
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.region_graph import RegionGraph
 
-__all__ = ["JunctionTree", "RegionGraph"]
+__all__ = ["JunctionTree", "RegionGraph", "draw"]

@@ -28,16 +28,16 @@ MOST = 60.0
 
 
 @njit(**LOOP)
-def _alive(v: float) -> float:
-    """Zero stays zero (an impossible cell); anything else stays where it can come back from."""
-    return min(max(v, FLOOR), CEILING) if v > 0.0 else 0.0
+def _alive(u: float, v: float) -> float:
+    """v, where u was the value before. Zero stays zero (an impossible cell); anything else stays where it can come back from."""
+    return min(max(v, FLOOR), CEILING) if u > 0.0 else 0.0
 
 
 @njit(**LOOP)
 def _step_plain(cells: Any) -> float:
     mass = 0.0
     for c in range(cells.size):
-        v = _alive(cells[c])
+        v = _alive(cells[c], cells[c])
         cells[c] = v
         mass += v
     return mass
@@ -48,7 +48,8 @@ def _step_gradient(cells: Any, slope: Any, rate: float) -> float:
     """cells *= exp(-rate slope); the new mass comes back."""
     mass = 0.0
     for c in range(cells.size):
-        v = _alive(cells[c] * exp(-rate * slope[c]))
+        u = cells[c]
+        v = _alive(u, u * exp(-rate * slope[c]))
         cells[c] = v
         mass += v
     return mass
@@ -63,7 +64,7 @@ def _step_squared(cells: Any, wanted: Any, rate: float) -> tuple[float, float, f
         gap = u - wanted[c]
         square += gap * gap
         cross += gap * u
-        v = _alive(u * exp(-rate * gap))
+        v = _alive(u, u * exp(-rate * gap))
         cells[c] = v
         mass += v
     return mass, square, cross
@@ -117,7 +118,8 @@ def step(
     """One mirror step tau_r *= exp(-rate_r * gradient), then sum down the listed edges as if tau_r had mass one.
 
     mode GRADIENT: the gradient is `other`. mode SQUARED: it is tau - other, and square[r], cross[r] receive the two
-    sums that value and linearisation need. mode PLAIN: no step. mass[r] is left for `scale` or `settle` to divide by.
+    sums that value and linearisation need. mode PLAIN: no step. Where edges
+    are listed, mass[r] is left for `scale` to divide by, which saves a pass over the cells.
     """
     for k in prange(chunk.size - 1):
         for i in range(chunk[k], chunk[k + 1]):
@@ -131,22 +133,24 @@ def step(
             else:
                 mass[r] = _step_plain(tau[lo:hi])
             shift[r] += scalar_log(mass[r])
-            sum_down(
-                tau,
-                lo,
-                rows[r],
-                inner[r],
-                msg,
-                ptr[i],
-                ptr[i + 1],
-                edge_of,
-                kind,
-                map_at,
-                msg_at,
-                width,
-                maps,
-            )
-            _spread(msg, ptr[i], ptr[i + 1], edge_of, msg_at, width, 1.0 / mass[r])
+            if ptr[i] == ptr[i + 1]:
+                rescale(tau, lo, hi, 1.0 / mass[r])
+                mass[r] = 1.0
+            else:
+                sum_down(tau, lo, rows[r], inner[r], msg, ptr[i], ptr[i + 1], edge_of, kind, map_at, msg_at, width, maps)
+                _spread(msg, ptr[i], ptr[i + 1], edge_of, msg_at, width, 1.0 / mass[r])
+
+
+@njit(**PARALLEL)
+def project(tau: Any, mass: Any, msg: Any, chunk: Any, parents: Any, ptr: Any, edge_of: Any, at: Any, rows: Any, inner: Any,
+            kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any) -> None:
+    """Sum every listed region down each of its listed edges, as if it had mass one."""
+    for k in prange(chunk.size - 1):
+        for i in range(chunk[k], chunk[k + 1]):
+            p = parents[i]
+            sum_down(tau, at[p], rows[p], inner[p], msg, ptr[i], ptr[i + 1], edge_of, kind, map_at, msg_at, width, maps)
+            if mass[p] != 1.0:
+                _spread(msg, ptr[i], ptr[i + 1], edge_of, msg_at, width, 1.0 / mass[p])
 
 
 @njit(**PARALLEL)
@@ -174,19 +178,30 @@ def _gather(cells: Any, belief: Any, mean: Any, share: float) -> float:
 
 
 @njit(**LOOP)
-def _factors(cells: Any, mean: Any, weight: float) -> None:
-    """cells, holding logarithms, become the factors (mean / sum)^weight; 0 for a new zero, 1 for an old one."""
+def _reach(cells: Any, mean: Any) -> float:
+    """The largest |log(mean / sum)| over possible cells; cells hold logarithms."""
+    most = 0.0
+    for c in range(cells.size):
+        v = abs(mean[c] - cells[c])
+        most = max(most, v if mean[c] > NEVER and cells[c] > NEVER else 0.0)
+    return most
+
+
+@njit(**LOOP)
+def _factors(cells: Any, drift: Any, mean: Any, weight: float) -> None:
+    """cells, holding logarithms, become the factors (mean / sum)^weight; 0 for a new zero, 1 for an old one.
+
+    `drift` collects the logarithms of the factors.
+    """
     for c in range(cells.size):
         v = min(max(weight * (mean[c] - cells[c]), -MOST), MOST)
+        drift[c] += v
         v = exp(v) if mean[c] > NEVER else 0.0
         cells[c] = v if cells[c] > NEVER else 1.0
 
 
 @njit(**PARALLEL)
-def combine(
-    tau: Any,
-    shift: Any,
-    msg: Any,
+def combine(tau: Any, shift: Any, msg: Any, drift: Any,
     gap: Any,
     lift: Any,
     weight: Any,
@@ -237,10 +252,16 @@ def combine(
         log_mass = scalar_log(mass)
         for c in range(n):
             mean[c] -= log_mass
+        # Factors beyond MOST are not cut off, which would change theta: the whole update of this child is damped instead.
+        reach = 0.0
+        for f in range(first, last):
+            e = edge_of[f]
+            reach = max(reach, _reach(msg[msg_at[e] : msg_at[e] + n], mean))
+        w = min(w, min(MOST, 7.0 * MOST * w) / max(reach, 1.0))
         for f in range(first, last):
             e = edge_of[f]
             lift[e] = w * (offset + log_mass - shift[parent_of[e]])
-            _factors(msg[msg_at[e] : msg_at[e] + n], mean, w)
+            _factors(msg[msg_at[e] : msg_at[e] + n], drift[msg_at[e] : msg_at[e] + n], mean, w)
         if w < 1.0:
             for c in range(n):
                 v = belief[c]
@@ -309,3 +330,38 @@ def peak(tau: Any, out: Any, at: Any, rows: Any, inner: Any) -> None:
         for c in range(at[r], at[r] + rows[r] * inner[r]):
             best = max(best, tau[c])
         out[r] = best
+
+
+@njit(**PARALLEL)
+def rise(before: Any, after: Any, out: Any, at: Any, rows: Any, inner: Any) -> None:
+    """out[r] = the largest log(after / before) of region r over its possible cells."""
+    for r in prange(at.size):
+        best = 0.0
+        lo = at[r]
+        old, new = before[lo : lo + rows[r] * inner[r]], after[lo : lo + rows[r] * inner[r]]
+        for c in range(old.size):
+            ratio = new[c] / old[c] if old[c] > 0.0 else 0.0
+            best = max(best, ratio)
+        out[r] = scalar_log(best)
+
+
+@njit(**PARALLEL)
+def foresee(tau: Any, msg: Any, drift: Any, kappa: Any, children: Any, ptr: Any, edge_of: Any, parent_of: Any, at: Any,
+            rows: Any, inner: Any, msg_at: Any) -> None:
+    """Messages for `scale` that repeat the drift on the parents, while each child moves against it to keep theta."""
+    for i in prange(children.size):
+        t = children[i]
+        n = rows[t] * inner[t]
+        back = np.zeros(n)
+        for f in range(ptr[i], ptr[i + 1]):
+            e = edge_of[f]
+            cells, logs = msg[msg_at[e] : msg_at[e] + n], drift[msg_at[e] : msg_at[e] + n]
+            share = kappa[parent_of[e]] / kappa[t] if kappa[t] > 0.0 else 0.0
+            for c in range(n):
+                v = min(max(logs[c], -MOST), MOST)
+                logs[c] = v
+                cells[c] = exp(v)
+                back[c] += share * v
+        belief = tau[at[t] : at[t] + n]
+        for c in range(n):
+            belief[c] *= exp(-min(max(back[c], -MOST), MOST))

@@ -19,9 +19,9 @@ from consilience.domain import Buffer, CliqueVector
 from consilience.errors import RegionGraphError
 from consilience.kernels import sweep as kernels
 from consilience.kernels.tables import FLOOR
-from consilience.kernels.tables import project as project_kernel
+from consilience.kernels.threads import threads_for
 from consilience.regions.schedule import Stage, schedule
-from consilience.regions.wiring import Wiring, chunks
+from consilience.regions.wiring import Ints, Wiring, chunks
 
 
 @dataclass
@@ -36,10 +36,14 @@ class Beliefs:
     shift: Buffer
     violation: float = np.inf
     mass: Buffer = field(default_factory=lambda: np.zeros(0))
+    drift: Buffer = field(default_factory=lambda: np.zeros(0))
+    """Logarithms of the factors that the sweeps since the last step applied, edge by edge."""
 
     def __post_init__(self) -> None:
         if not len(self.mass):
             self.mass = np.ones(len(self.shift))
+        if not len(self.drift):
+            self.drift = np.zeros(self.wiring.edges.length)
 
     @classmethod
     def uniform(cls, wiring: Wiring, possible: CliqueVector | None = None) -> Beliefs:
@@ -85,12 +89,14 @@ class Beliefs:
         np.copyto(self.tau, other.tau)
         np.copyto(self.shift, other.shift)
         np.copyto(self.mass, other.mass)
+        np.copyto(self.drift, other.drift)
         self.violation = other.violation
 
     def settle(self) -> None:
         """Bring every belief to mass one. Steps leave the last division to the next pass over the cells."""
         t = self.wiring.tables
-        kernels.settle(self.tau, self.shift, self.mass, t.at, t.rows, t.inner)
+        with threads_for(len(self.tau)):
+            kernels.settle(self.tau, self.shift, self.mass, t.at, t.rows, t.inner)
 
     @property
     def dual(self) -> float:
@@ -141,37 +147,68 @@ class Sweeper:
             first = self.stages[0]
             ptr[first.parents + 1] = np.diff(first.parent_ptr)
         self._all_ptr = np.cumsum(ptr)
+        self._no_ptr = np.zeros(count + 1, np.int64)
         self._all_edge = self.stages[0].parent_edge if self.stages else np.zeros(0, np.int64)
 
     def sweep(self, state: Beliefs) -> None:
         """One pass over all stages; afterwards `state.violation` is the largest L1 gap met on an edge."""
         self._step(kernels.PLAIN, state, state.tau, self._no_rate)
 
-    def step_gradient(self, state: Beliefs, gradient: Buffer, rate: Buffer) -> None:
-        """tau_r *= exp(-rate_r gradient_r), then one sweep."""
-        self._step(kernels.GRADIENT, state, gradient, rate)
+    def step_gradient(
+        self, state: Beliefs, gradient: Buffer, rate: Buffer, foresee: bool = False
+    ) -> None:
+        """tau_r *= exp(-rate_r gradient_r), then one sweep.
 
-    def step_squared(self, state: Beliefs, target: Buffer, rate: Buffer) -> None:
+        With `foresee` the drift of the sweeps since the last step is applied first: near the optimum every step is undone by the same
+        reparametrisation as the one before, so guessing it leaves the sweep little to do.
+        """
+        self._step(kernels.GRADIENT, state, gradient, rate, foresee)
+
+    def step_squared(
+        self, state: Beliefs, target: Buffer, rate: Buffer, foresee: bool = False
+    ) -> None:
         """The same with gradient tau - target; leaves sums for value and linearisation in `square` and `cross`."""
-        self._step(kernels.SQUARED, state, target, rate)
+        self._step(kernels.SQUARED, state, target, rate, foresee)
 
-    def _step(self, mode: int, state: Beliefs, other: Buffer, rate: Buffer) -> None:
+    def _step(
+        self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, foresee: bool = False
+    ) -> None:
+        with threads_for(len(state.tau)):
+            if foresee:
+                self._mirror(mode, state, other, rate, self._no_ptr)
+                self._repeat_drift(state)
+                mode, other, rate = kernels.PLAIN, state.tau, self._no_rate
+            elif mode != kernels.PLAIN:
+                state.drift[:] = 0.0
+            self._mirror(mode, state, other, rate, self._all_ptr)
+            worst = 0.0
+            for k, stage in enumerate(self.stages):
+                if k:
+                    self._project(state, stage)
+                worst = max(worst, self._agree(state, k, stage))
+            state.violation = worst
+
+    def _mirror(self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, ptr: Ints) -> None:
         t, e = self.wiring.tables, self.wiring.edges
         kernels.step(
             mode, state.tau, state.shift, state.mass, other, rate, self.square, self.cross, self._msg, self._all_chunk,
-            self._all, self._all_ptr, self._all_edge, t.at, t.rows, t.inner, e.kind, e.map_at, e.msg_at, e.width, e.maps,
+            self._all, ptr, self._all_edge, t.at, t.rows, t.inner, e.kind, e.map_at, e.msg_at, e.width, e.maps,
         )  # fmt: skip
-        worst = 0.0
-        for k, stage in enumerate(self.stages):
-            if k:
-                self._project(state, stage)
-            worst = max(worst, self._agree(state, k, stage))
-        state.violation = worst
+
+    def _repeat_drift(self, state: Beliefs) -> None:
+        t, e = self.wiring.tables, self.wiring.edges
+        self._lift[:] = 0.0
+        for s in self.stages:
+            kernels.foresee(
+                state.tau, self._msg, state.drift, self.wiring.kappa, s.children, s.child_ptr, s.child_edge, e.parent,
+                t.at, t.rows, t.inner, e.msg_at,
+            )  # fmt: skip
+            self._scale(state, s)
 
     def _project(self, state: Beliefs, s: Stage) -> None:
         t, e = self.wiring.tables, self.wiring.edges
-        project_kernel(
-            state.tau, self._msg, s.chunk, s.parents, s.parent_ptr, s.parent_edge, t.at, t.rows, t.inner,
+        kernels.project(
+            state.tau, state.mass, self._msg, s.chunk, s.parents, s.parent_ptr, s.parent_edge, t.at, t.rows, t.inner,
             e.kind, e.map_at, e.msg_at, e.width, e.maps,
         )  # fmt: skip
 
@@ -179,11 +216,15 @@ class Sweeper:
         t, e = self.wiring.tables, self.wiring.edges
         gap = self._gap[k]
         kernels.combine(
-            state.tau, state.shift, self._msg, gap, self._lift, s.weight, self.wiring.kappa, s.children, s.child_ptr,
+            state.tau, state.shift, self._msg, state.drift, gap, self._lift, s.weight, self.wiring.kappa, s.children, s.child_ptr,
             s.child_edge, e.parent, t.at, t.rows, t.inner, e.msg_at,
         )  # fmt: skip
+        self._scale(state, s)
+        return float(gap.max(initial=0.0))
+
+    def _scale(self, state: Beliefs, s: Stage) -> None:
+        t, e = self.wiring.tables, self.wiring.edges
         kernels.scale(
             state.tau, state.shift, state.mass, self._msg, self._lift, s.chunk, s.parents, s.parent_ptr, s.parent_edge,
             t.at, t.rows, t.inner, e.kind, e.map_at, e.msg_at, e.width, e.maps,
         )  # fmt: skip
-        return float(gap.max(initial=0.0))

@@ -53,7 +53,7 @@ def intersection_closure(cliques: Iterable[tuple[int, ...]]) -> list[tuple[int, 
         rows, counts = _subset_counts(by_rank, size)
         closed = counts >= 2
         if wider is not None and len(wider[0]):
-            ids, wide_ids = _match(rows, _subsets(wider[0], size))
+            ids, wide_ids = match_rows(rows, _subsets(wider[0], size))
             tied = counts[ids] == np.repeat(wider[1], size + 1)[wide_ids]
             closed[ids[tied]] = False
         found.update(map(tuple, rows[closed].tolist()))
@@ -80,7 +80,7 @@ def containments(regions: list[tuple[int, ...]]) -> Lattice:
             if size not in by_rank:
                 continue
             local = rows[:, [i for i in range(rank) if mask >> i & 1]]
-            ids, hits = _match(by_rank[size], local)
+            ids, hits = match_rows(by_rank[size], local)
             if not len(hits):
                 continue
             present = np.zeros(len(rows), bool)
@@ -158,7 +158,7 @@ def _keys(rows: Rows, base: int | None = None) -> Ids | None:
     return keys
 
 
-def _match(table: Rows, wanted: Rows) -> tuple[Ids, Ids]:
+def match_rows(table: Rows, wanted: Rows) -> tuple[Ids, Ids]:
     """(i, j) such that wanted[j] == table[i]; table rows are distinct and sorted."""
     if not len(table) or not len(wanted):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

@@ -1,0 +1,105 @@
+"""The local oracle as a solver sees it: mirror steps over the local polytope of a region graph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from consilience.domain import Buffer, CliqueVector
+from consilience.errors import LossError, RegionGraphError
+from consilience.kernels.sweep import rise
+from consilience.measurements import BoundLoss, Loss, SquaredLoss
+from consilience.oracles.beliefs import Beliefs, Sweeper
+from consilience.regions.region_graph import RegionGraph
+from consilience.regions.wiring import Wiring
+
+
+class LocalProblem:
+    """A loss over L(G): value and gradient on engine buffers, steps by Convex-GBP.
+
+    A squared loss whose measured cliques are regions takes the fused kernel: the gradient is formed inside the step.
+    """
+
+    def __init__(self, loss: Loss, graph: RegionGraph, schedule: str) -> None:
+        missing = graph.first_unsupported(loss.cliques)
+        if missing is not None:
+            raise RegionGraphError(
+                f"the graph must support every clique of the loss, got {missing}; add it to the graph's cliques"
+            )
+        self.graph = graph
+        self.wiring = Wiring.of(graph)
+        self.sweeper = Sweeper(self.wiring, schedule)
+        self.bound: BoundLoss = loss.bind(graph.layout)
+        self.kappa = self.wiring.kappa
+        self.positive = np.where(self.kappa > 0, self.kappa, np.inf)
+        self.fused = self._fuse(loss)
+
+    @property
+    def smoothness(self) -> float | None:
+        return self.bound.smoothness
+
+    def uniform(self) -> Beliefs:
+        return Beliefs.uniform(self.wiring)
+
+    def value_and_grad(self, values: Buffer) -> tuple[float, Buffer]:
+        """L and its gradient at an engine buffer."""
+        inside = self.wiring.leave(values).values if not self.wiring.same_order else values
+        value, gradient = self.bound.value_and_grad(inside)
+        if not np.isfinite(value) or not np.all(np.isfinite(gradient)):
+            raise LossError("the loss must give a finite value and gradient on distributions, got NaN or infinity")
+        if self.kappa.min() == 0.0:
+            gradient = self._move_up(gradient)
+        if self.wiring.same_order:
+            return value, gradient
+        return value, self.wiring.enter(CliqueVector(self.graph.layout, gradient))
+
+    def step(self, state: Beliefs, gradient: Buffer, rate: float, foresee: bool = False) -> None:
+        self.sweeper.step_gradient(state, gradient, rate / self.positive, foresee)
+
+    def step_fused(self, state: Beliefs, rate: float, foresee: bool = False) -> tuple[float, float]:
+        """The same for the separable squared loss; returns L and <grad L, tau> at the point before the step."""
+        assert self.fused is not None
+        weights, targets, constant = self.fused
+        self.sweeper.step_squared(state, targets, rate * weights / self.positive, foresee)
+        value = 0.5 * float(weights @ self.sweeper.square) + constant
+        return value, float(weights @ self.sweeper.cross)
+
+    def sweep(self, state: Beliefs) -> None:
+        self.sweeper.sweep(state)
+
+    def fall(self, before: Beliefs, after: Beliefs) -> float:
+        """sum_r min_x (B_before - B_after): a bound on <sum of rate * gradient, s> over every s in L(G), from below."""
+        t = self.wiring.tables
+        out = np.empty(len(t.at))
+        rise(before.tau, after.tau, out, t.at, t.rows, t.inner)
+        return -float(self.kappa @ (out + after.shift - before.shift))
+
+    def _fuse(self, loss: Loss) -> tuple[Buffer, Buffer, float] | None:
+        if not isinstance(loss, SquaredLoss):
+            return None
+        part = loss.separable()
+        index = self.graph.layout.index
+        if part.rest or any(c not in index for c in part.targets.cliques):
+            return None
+        places = np.array([index[c] for c in part.targets.cliques], np.int64)
+        if np.any(self.kappa[places] == 0):
+            return None
+        weights = np.zeros(len(self.graph.regions))
+        weights[places] = part.weights
+        wanted = CliqueVector(self.graph.layout)
+        for clique, table in part.targets.items():
+            wanted[clique][...] = table
+        return weights, self.wiring.enter(wanted), part.constant
+
+    def _move_up(self, gradient: Buffer) -> Buffer:
+        """Gradients on regions with counting number zero belong to a parent: <g, tau_t> = <spread g, tau_p>."""
+        vector = CliqueVector(self.graph.layout, gradient.copy())
+        regions = self.graph.regions
+        parent_of = {int(c): int(p) for p, c in self.graph.edge_array[::-1]}
+        for t in np.flatnonzero(self.kappa == 0):
+            table = vector[regions[t]]
+            if np.any(table):
+                home = regions[parent_of[int(t)]]
+                shape = [self.graph.domain[a] if a in regions[t] else 1 for a in home]
+                vector[home][...] += table.reshape(shape)
+                table[...] = 0.0
+        return vector.values

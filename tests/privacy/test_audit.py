@@ -92,18 +92,18 @@ def choice(method):
 
 SCORES = (np.array([100, 100]), np.array([0, 200]))  # each may move by one, in hundredths
 PRIMITIVES = {
-    "laplace": (laplace, PAIR, Cost.laplace(TENFOLD, laplace_scale(TENFOLD, Epsilon(1))), 20_000),
+    "laplace": (laplace, PAIR, Cost.laplace(TENFOLD, laplace_scale(TENFOLD, Epsilon(1))), 12_000),
     "gaussian, Gaussian DP": (
         gaussian(MuSquared(1)),
         PAIR,
         Cost.gaussian(TENFOLD, gaussian_sigma(TENFOLD, MuSquared(1))),
-        20_000,
+        12_000,
     ),
     "gaussian, zCDP": (
         gaussian(Rho(Fraction(1, 2))),
         PAIR,
         Cost.gaussian(TENFOLD, gaussian_sigma(TENFOLD, Rho(Fraction(1, 2)))),
-        20_000,
+        12_000,
     ),
     "selection": (choice("select"), SCORES, Cost.selection(REPLACE, Epsilon(2)), 10_000),
     "noisy max": (choice("noisy_max"), SCORES, Cost.noisy_max(REPLACE, Epsilon(2)), 6_000),

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,10 @@ def budget(releases: int) -> Budget:
     return Budget(epsilon=COST.epsilon.value * releases, neighbours="replace-one")
 
 
+def released(log: Path) -> int:
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
 def kills(worker, folder, mode: str, times: int) -> tuple[int, int, int]:
     """(entries, releases, most releases beyond the entries) over `times` kills, checked at each."""
     entries = releases = 0
@@ -61,12 +66,16 @@ def kills(worker, folder, mode: str, times: int) -> tuple[int, int, int]:
             not path.exists()
         ):  # a new ledger now and then; most kills hit one that was killed before
             Ledger.create(path, table="people", total=budget(10_000))
+        lines = released(log)
         pid = int(worker.ask("kill", mode, path, log))
-        time.sleep(random.uniform(0.0, 0.05))
+        if i % 2:  # half of the kills come at a random moment after a release, half at any moment
+            while released(log) == lines:
+                time.sleep(0.001)
+        time.sleep(random.uniform(0.0, 0.03))
         os.kill(pid, signal.SIGKILL)
         worker.ask("wait")
         account = Ledger(path, table="people").read()
-        lines = log.read_bytes().count(b"\n") if log.exists() else 0
+        lines = released(log)
         shortfall = max(shortfall, lines - len(account.entries))
         assert account.total.admits(account.spent)
         if (i + 1) % 10 == 0 or i + 1 == times:
@@ -80,32 +89,25 @@ def test_killed_at_random_moments(worker, tmp_path, record_property, times):
     record_property("entries", entries)
     record_property("releases", releases)
     assert shortfall <= 0  # never under-counted
-    assert releases > times // 4  # the kills did hit a running release
+    assert releases >= times // 2
     assert entries - releases <= times  # at most the reservation of each kill is wasted
 
 
 def test_paying_late_would_be_seen(worker, tmp_path):
-    assert max(kills(worker, tmp_path / str(i), "late", 20)[2] for i in made(tmp_path, 3)) > 0
+    assert kills(worker, tmp_path, "late", 40)[2] > 0
 
 
-def made(folder, count):
-    for i in range(count):
-        (folder / str(i)).mkdir()
-        yield i
-
-
-def races(worker, folder, mode: str, times: int) -> list[int]:
+def races(worker, folder, mode: str, times: int) -> Iterator[int]:
     """Successes of two processes for one last release, each time on a ledger with one to spare."""
-    wins = []
     for i in range(times):
         path = folder / f"{i}.ledger"
         ledger = Ledger.create(path, table="people", total=budget(2))
         ledger.reserve(COST, "before")
-        wins.append(int(worker.ask("race", mode, path, 2)))
+        wins = int(worker.ask("race", mode, path, 2))
         account = ledger.read()
-        assert len(account.entries) == 1 + wins[-1]
-        assert account.total.admits(account.spent) == (wins[-1] <= 1)
-    return wins
+        assert len(account.entries) == 1 + wins
+        assert account.total.admits(account.spent) == (wins <= 1)
+        yield wins
 
 
 @pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.slow)])
@@ -114,4 +116,4 @@ def test_two_processes_race_for_the_last_of_the_budget(worker, tmp_path, times):
 
 
 def test_looking_before_spending_would_be_seen(worker, tmp_path):
-    assert max(races(worker, tmp_path, "torn", 10)) == 2
+    assert any(wins == 2 for wins in races(worker, tmp_path, "torn", 100))

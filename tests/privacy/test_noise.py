@@ -13,7 +13,7 @@ from consilience.errors import BudgetError, NoiseError
 from consilience.privacy import Epsilon, Rho, Scale, SecureNoise, SeededNoise, Sigma
 
 SOURCES = {"secure": SecureNoise(), "seeded": SeededNoise(seed=7)}
-RUNS = 40_000
+RUNS = 20_000
 FALSE_ALARM = 1e-6  # a right sampler fails one such test in a million
 
 
@@ -242,6 +242,11 @@ def test_opendp_lets_go_of_the_lock():
         ticks += 1
     worker.join()
     assert ticks > 10_000
+
+
+def test_workers():
+    with pytest.raises(NoiseError, match="workers must be at least one, got 0"):
+        SecureNoise(workers=0)
 
 
 def test_a_sampler_that_says_otherwise_is_not_used(monkeypatch):

@@ -37,7 +37,7 @@ WIDEST = 2.0**50
 """Noise beyond this would meet the ends of 64-bit integers."""
 
 _CHUNK = 16_384
-_PILOT = 1_024
+_PILOT = 4_096
 _GRID_BITS = 16
 _GRID_SLACK = 3
 _LARGEST_SCORE = 2**50
@@ -108,6 +108,8 @@ class SecureNoise(NoiseSource):
     """
 
     def __init__(self, workers: int | None = None) -> None:
+        if workers is not None and workers < 1:
+            raise NoiseError(f"workers must be at least one, got {workers}")
         self._workers = workers or os.cpu_count() or 1
 
     @property

@@ -1,0 +1,221 @@
+"""Beside mbi 2.0.0, float64 both: Convex-GBP at 64 and 256 random triples, and the exact oracle.
+
+Both sides start from the same noisy tables in a process that has solved a small problem before, so that libraries are loaded
+and, for us, the JIT cache read. mbi then compiles for the new cliques: that is its time to the first iteration. mbi needs a
+step size by hand; it gets the one that smoothness guarantees times `BOLDER`. `python benchmarks/rival_mbi.py local 64`
+measures one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from problems import RECORDS, STDDEV, Cliques, hundred, noisy, triples
+from rows import Row, apart, interleaved, seconds, timed
+
+import consilience as cs
+from consilience.oracles.junction_tree import ExactOracle
+from consilience.regions import JunctionTree
+from consilience.solvers.local import LocalProblem
+
+BOLDER = 4.0
+STEPS = {64: 1_500, 256: 400}
+SAFE_RATE = (STDDEV / RECORDS) ** 2
+"""Step for distributions that smoothness guarantees; mbi's tables sum to RECORDS, so its step is RECORDS times this."""
+
+
+def rows(full: bool = False) -> Iterator[Row]:
+    for k in (64, 256):
+        found = apart(__file__, "local", str(k))
+        name = f"beside mbi: {k} random triples"
+        yield _versus(f"{name}, first iteration", found, "start", "bar: 100")
+        yield _versus(f"{name}, iteration", found, "iteration", "bar: 20")
+        yield _objective(f"{name}, objective", apart(__file__, "objective", str(k)))
+    for kind, name in (("chain", "chain of 100"), ("random", "32 random triples")):
+        found = apart(__file__, "exact", kind)
+        yield _versus(f"beside mbi: exact, {name}, first iteration", found, "start", "bar: 20")
+        yield _versus(f"beside mbi: exact, {name}, iteration", found, "iteration", "bar: 1")
+
+
+def _objective(name: str, found: dict[str, Any]) -> Row:
+    return Row(
+        name,
+        f"{found['ours']:.6g} in {seconds(found['solve'])}",
+        f"mbi {found['rival']:.6g} in {seconds(found['rival_solve'])}",
+        found["rival"] / found["ours"],
+        f"mbi / ours, bar: 1 to within 1e-4; mbi after {found['steps']} steps, ours {found['status']} at a certified gap "
+        f"of {found['gap']:.1e}",
+    )
+
+
+def _versus(name: str, found: dict[str, Any], what: str, bar: str) -> Row:
+    ours, rival = found[what], found[f"rival_{what}"]
+    return Row(name, seconds(ours), f"mbi {seconds(rival)}", rival / ours, f"mbi / ours, {bar}")
+
+
+# -- ours --------------------------------------------------------------------------------------------
+
+
+def local_start(loss: cs.SquaredLoss, cliques: Cliques) -> tuple[cs.RegionGraph, Callable[[], Any]]:
+    """Everything up to and including the first iteration; gives the next one."""
+    graph = cs.RegionGraph.saturated(loss.domain, cliques)
+    problem = LocalProblem(loss, graph, "parallel")
+    state = problem.uniform()
+
+    def step() -> None:
+        problem.step_fused(state, SAFE_RATE)
+
+    step()
+    return graph, step
+
+
+def exact_start(loss: cs.SquaredLoss, cliques: Cliques) -> Callable[[], Any]:
+    """The same for the exact oracle: gradient, step, calibration, marginals."""
+    oracle = ExactOracle(JunctionTree.of(loss.domain, cliques), cliques)
+    bound = loss.bind(oracle.layout)
+    state = oracle.uniform()
+
+    def step() -> None:
+        _, gradient = bound.value_and_grad(oracle.marginals(state))
+        oracle.step(state, gradient, SAFE_RATE)
+
+    step()
+    return step
+
+
+# -- mbi ---------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """mbi's callback: when each iteration ended, and the tables of the last one."""
+
+    def __init__(self, wait: Callable[[Any], Any]) -> None:
+        self.wait, self.start, self.ends, self.last = wait, perf_counter(), [], None
+
+    def __call__(self, tables: Any) -> None:
+        self.last = self.wait(tables)
+        self.ends.append(perf_counter())
+
+    @property
+    def first(self) -> float:
+        return self.ends[0] - self.start
+
+    def each(self) -> float:
+        return median(b - a for a, b in pairwise(self.ends))
+
+
+def rival_measurements(mbi: Any, measurements: list[cs.Measurement]) -> list[Any]:
+    return [
+        mbi.LinearMeasurement(m.values.reshape(-1), m.attributes, stddev=m.stddev)
+        for m in measurements
+    ]
+
+
+def load_mbi() -> tuple[Any, Any]:
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_compilation_cache", False)
+    import mbi
+
+    return jax, mbi
+
+
+def run_local_rival(measurements: list[cs.Measurement], steps: int) -> Clock:
+    """mbi's mirror descent with Convex-GBP, one sweep per step, through its public interface."""
+    jax, mbi = load_mbi()
+    from mbi.approximate_oracles import ApproxMirrorDescent
+
+    domain = hundred()
+    given = rival_measurements(mbi, measurements)
+    clock = Clock(jax.block_until_ready)
+    ApproxMirrorDescent(stepsize=BOLDER * SAFE_RATE * RECORDS).estimate(
+        mbi.Domain(domain.attributes, domain.shape),
+        given,
+        known_total=RECORDS,
+        iters=steps,
+        callback_fn=clock,
+    )
+    return clock
+
+
+def local(k: int) -> dict[str, Any]:
+    """Seconds to the first iteration and per iteration."""
+    domain = hundred()
+    small, cliques = triples(domain, "greedy", 3), triples(domain, "random", k)
+    run_local_rival(noisy(domain, small), 2)
+    local_start(cs.SquaredLoss(domain, noisy(domain, small), RECORDS), small)
+    measurements = noisy(domain, cliques)
+    loss = cs.SquaredLoss(domain, measurements, RECORDS)
+    start, (_, step) = timed(lambda: local_start(loss, cliques))
+    each = interleaved(200, step)[0]
+    clock = run_local_rival(measurements, 40)
+    return {
+        "start": start, "rival_start": clock.first, "iteration": each, "rival_iteration": clock.each()
+    }  # fmt: skip
+
+
+def objective(k: int) -> dict[str, Any]:
+    """Where both end: ours at a certified gap of 1e-4, mbi after a fixed number of steps, judged by our loss."""
+    domain = hundred()
+    cliques = triples(domain, "random", k)
+    measurements = noisy(domain, cliques)
+    loss = cs.SquaredLoss(domain, measurements, RECORDS)
+    graph = cs.RegionGraph.saturated(domain, cliques)
+    solution = cs.prox_pgm(loss, graph, tolerance=1e-4)
+    clock = run_local_rival(measurements, STEPS[k])
+    tables = {c: clock.last[c].datavector() / RECORDS for c in cliques}
+    reached, _ = loss.value_and_grad(cs.CliqueVector.from_tables(domain, tables))
+    return {
+        "ours": solution.objective, "rival": reached, "gap": solution.gap, "status": solution.status.name,
+        "solve": solution.seconds, "rival_solve": clock.ends[-1] - clock.start, "steps": STEPS[k],
+    }  # fmt: skip
+
+
+def exact(kind: str) -> dict[str, Any]:
+    jax, mbi = load_mbi()
+    domain = hundred()
+    names = domain.attributes
+    chain = list(pairwise(names))
+    cliques = chain if kind == "chain" else triples(domain, "random", 32)
+    rival_domain = mbi.Domain(names, domain.shape)
+
+    def run_rival(cliques: Cliques, blocks: int) -> Clock:
+        given = rival_measurements(mbi, noisy(domain, cliques))
+        clock = Clock(jax.block_until_ready)
+        solver = mbi.estimation.MirrorDescent(stepsize=SAFE_RATE * RECORDS)
+        solver.estimate(
+            rival_domain,
+            given,
+            known_total=RECORDS,
+            iters=blocks * mbi.estimation.CALLBACK_EVERY,
+            callback_fn=clock,
+        )
+        return clock
+
+    def loss(cliques: Cliques) -> cs.SquaredLoss:
+        return cs.SquaredLoss(domain, noisy(domain, cliques), RECORDS)
+
+    run_rival(chain[:3], 1)
+    exact_start(loss(chain[:3]), chain[:3])
+    large = loss(cliques)
+    start, step = timed(lambda: exact_start(large, cliques))
+    clock = run_rival(cliques, 6)
+    block = clock.each()
+    # mbi shows itself after every block of iterations; what the first block ran is not start-up.
+    return {
+        "start": start, "rival_start": clock.first - block,
+        "iteration": interleaved(200, step)[0], "rival_iteration": block / mbi.estimation.CALLBACK_EVERY,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    what, which = sys.argv[1:]
+    work = {"local": lambda: local(int(which)), "objective": lambda: objective(int(which))}
+    print(json.dumps(work.get(what, lambda: exact(which))()))

@@ -73,14 +73,7 @@ def _rules(domain: Domain) -> tuple[str, ...]:
 
 
 def _cells(domain: Domain, bags: list[int]) -> int:
-    shape = domain.shape
-    total = 0
-    for bag in bags:
-        n = 1
-        for i in _bits(bag):
-            n *= shape[i]
-        total += n
-    return total
+    return sum(_product(domain.shape, bag) for bag in bags)
 
 
 def _eliminate(domain: Domain, masks: list[int], rule: str) -> list[int]:
@@ -91,35 +84,42 @@ def _eliminate(domain: Domain, masks: list[int], rule: str) -> list[int]:
         for i in _bits(mask):
             neighbours[i] |= mask & ~(1 << i)
     left = (1 << len(domain)) - 1
-    cost: dict[int, tuple[int, int, int]] = {}
+    table = [shape[i] * _product(shape, neighbours[i]) for i in range(len(domain))]
     bags: list[int] = []
 
     def price(i: int) -> tuple[int, int, int]:
-        around = neighbours[i]
-        table = shape[i]
-        for j in _bits(around):
-            table *= shape[j]
         if rule == "table":
-            return (table, 0, i)
+            return (table[i], 0, i)
+        around = neighbours[i]
         fill = sum((around & ~neighbours[j] & ~(1 << j)).bit_count() for j in _bits(around)) // 2
-        return (fill, table, i)
+        return (fill, table[i], i)
 
-    for i in range(len(domain)):
-        cost[i] = price(i)
+    cost = {i: price(i) for i in range(len(domain))}
     while left:
         i = min(cost, key=cost.__getitem__)
         around = neighbours[i]
         bags.append(around | (1 << i))
         left &= ~(1 << i)
+        if around == left:  # all that is left is one clique, inside this bag
+            break
         del cost[i]
         touched = around
         for j in _bits(around):
-            neighbours[j] = (neighbours[j] | around) & ~(1 << j) & ~(1 << i)
+            added = around & ~neighbours[j] & ~(1 << j)
+            table[j] = table[j] // shape[i] * _product(shape, added)
+            neighbours[j] = (neighbours[j] | added) & ~(1 << i)
             if rule == "fill":
                 touched |= neighbours[j]
         for j in _bits(touched & left):
             cost[j] = price(j)
     return bags
+
+
+def _product(shape: tuple[int, ...], mask: int) -> int:
+    n = 1
+    for i in _bits(mask):
+        n *= shape[i]
+    return n
 
 
 def _maximal(bags: list[int]) -> list[int]:

@@ -177,6 +177,8 @@ class RegionGraph:
             raise RegionGraphError(
                 f"tau must have one table per region of the graph ({len(self.regions)}), got {len(tau)} other cliques"
             )
+        if not np.isfinite(tau.values).all():
+            return np.inf
         worst = 0.0
         tables = [tau[r] for r in self.regions]
         for table in tables:
@@ -248,7 +250,7 @@ def _checked_edges(domain: Domain, regions: tuple[Clique, ...], pairs: EdgeArray
             raise RegionGraphError(
                 f"an edge must go from a region to a strict subset of it, got {regions[p]} -> {regions[c]}"
             )
-    pairs = pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))]
+    pairs = np.unique(pairs[:, ::-1], axis=0)[:, ::-1].copy()  # by child, then parent, each once
     pairs.setflags(write=False)
     return pairs
 

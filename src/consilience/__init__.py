@@ -21,6 +21,7 @@ from consilience.oracles.convex_gbp import convex_gbp
 from consilience.regions import RegionGraph
 from consilience.solvers.prox import prox_pgm
 from consilience.solvers.solution import Solution
+from consilience.solvers.splitting import splitting
 
 if TYPE_CHECKING:
     from consilience.privacy import Budget
@@ -46,6 +47,7 @@ __all__ = [
     "population",
     "prox_pgm",
     "random_marginals",
+    "splitting",
 ]
 
 _FROM_PRIVACY = frozenset({"Budget"})

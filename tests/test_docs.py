@@ -1,0 +1,97 @@
+"""Prose that is executed: every code block runs, every command exists, every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+MAKE = re.compile(r"`make ([^`]+)`")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """(line number, text) of each fenced block in a language."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        (text.count("\n", 0, m.start(2)) + 1, m.group(2))
+        for m in FENCE.finditer(text)
+        if m.group(1) == language
+    ]
+
+
+def make_targets() -> set[str]:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z]+):", text, re.MULTILINE))
+
+
+def shown_commands() -> list[tuple[str, str]]:
+    """Every line that starts with $ in a console block, and every `make ...` in the prose."""
+    found = []
+    for page in PAGES:
+        for _, text in blocks(page, "console"):
+            found += [(name(page), line[2:]) for line in text.splitlines() if line.startswith("$ ")]
+        prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+        found += [(name(page), f"make {rest}") for rest in MAKE.findall(prose)]
+    return found
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=name)
+def test_every_python_block_runs_in_order(page: Path) -> None:
+    scope: dict[str, object] = {"__name__": "docs"}
+    for line, text in blocks(page, "python"):
+        source = "\n" * (line - 1) + text  # so that a failure names the line of the page
+        exec(compile(source, str(page), "exec"), scope)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_relative_link_resolves(page: Path) -> None:
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    links = [unquote(link.partition("#")[0]) for link in LINK.findall(prose)]
+    local = [link for link in links if link and "://" not in link]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize(("page", "command"), shown_commands())
+def test_every_command_shown_exists(page: str, command: str) -> None:
+    program, *rest = shlex.split(command, comments=True)
+    if program == "make":
+        targets = [word for word in rest if "=" not in word and word != "..."]
+        assert targets, f"{page}: name a target in {command!r}"
+        assert set(targets) <= make_targets()
+    else:
+        assert [program, *rest] == ["pip", "install", "-e", "."], f"{page}: {command!r} is unknown"
+
+
+def test_the_readme_shows_the_two_commands_and_code() -> None:
+    readme = ROOT / "README.md"
+    commands = {
+        command.split("#")[0].strip() for page, command in shown_commands() if page == "README.md"
+    }
+    assert {"make demo", "make test"} <= commands
+    assert len(blocks(readme, "python")) >= 2
+
+
+def test_every_make_target_is_in_the_help() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    described = set(re.findall(r"^([a-z]+):.*##", text, re.MULTILINE))
+    assert make_targets() == described | {"help"}
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    missing = [p.name for p in folder.glob("[0-9]*.md") if f"({p.name})" not in index]
+    assert missing == []

@@ -159,8 +159,8 @@ class Sweeper:
     ) -> None:
         """tau_r *= exp(-rate_r gradient_r), then one sweep.
 
-        With `foresee` the drift of the sweeps since the last step is applied first: near the optimum every step is undone by the same
-        reparametrisation as the one before, so guessing it leaves the sweep little to do.
+        With `foresee` the drift of the sweeps since the last step is applied first: near the optimum every step is undone by
+        the same reparametrisation as the one before, so guessing it leaves the sweep little to do.
         """
         self._step(kernels.GRADIENT, state, gradient, rate, foresee)
 

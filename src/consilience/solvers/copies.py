@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, cast
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -42,7 +43,7 @@ class QueryCopy:
             if self._factor is None or self._factor[0] != ratio:
                 self._factor = (ratio, cho_factor(self._gram + ratio * np.eye(len(v))))
             return cho_solve(self._factor[1], right)
-        normal = LinearOperator(
+        normal = cast(Any, LinearOperator)(  # its stub knows the subclass form only
             (len(v), len(v)),
             matvec=lambda z: self.query.adjoint(self.query.apply(z)) + ratio * z,
             dtype=np.float64,

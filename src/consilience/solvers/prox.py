@@ -76,7 +76,8 @@ def prox_pgm(
     """Minimise a convex loss over L(graph).
 
     `iterations` given: exactly that many mirror steps are done. Otherwise stop when the certified relative gap is at most
-    `tolerance`. `schedule` None: sequential for small graphs, parallel for large ones. `step` given: that constant step, honoured exactly. `state` from an earlier `Solution` is a warm start.
+    `tolerance`. `schedule` None: sequential for small graphs, parallel for large ones. `step` given: that constant step,
+    honoured exactly. `state` from an earlier `Solution` is a warm start.
     """
     began = perf_counter()
     if schedule is None:
@@ -182,7 +183,7 @@ class _Run:
         if tolerance is None:
             return as_asked(self.done)
         self.note_bound()
-        return out_of_iterations(self.done, self._gap(values[-1]), tolerance, "the relative gap")
+        return out_of_iterations(self.done, self._gap(self._value()), tolerance, "the relative gap")
 
     def _block(self, count: int, allowed: float) -> tuple[list[float], list[float]]:
         """`count` steps; the values before each and after the last, and <g, tau> before each."""

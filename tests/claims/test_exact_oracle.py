@@ -160,6 +160,38 @@ def test_a_cell_that_all_but_vanished_comes_back() -> None:
     assert mu["a", "b"][0, 0] > 0.9
 
 
+@pytest.mark.parametrize("home", [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")])
+def test_a_value_that_all_but_vanished_does_not_spoil_the_others(
+    home: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole separator cell goes under the floor and stays there for many steps, then returns.
+
+    None of it is wide enough to leave the fast path.
+    """
+    monkeypatch.delattr(ExactOracle, "_finish_in_logs")
+    domain = Domain({"a": 3, "b": 3, "c": 4, "d": 3, "e": 2})
+    oracle = oracle_of([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")], domain)
+    rng = np.random.default_rng(11)
+    state, theta = oracle.uniform(), CliqueVector(oracle.layout)
+    for k in range(30):
+        gradient = CliqueVector(oracle.layout, rng.normal(size=oracle.layout.cells))
+        if k < 12:
+            gradient[home][:, 1] += 180.0
+            if home == ("a", "b"):  # both neighbours of the separator push at once
+                gradient["b", "c"][1] += 180.0
+        oracle.step(state, gradient.values, 1.0)
+        theta = theta - gradient
+        p, log_z = joint(theta)
+        expected = marginals(domain, p, oracle.layout.cliques)
+        np.testing.assert_allclose(oracle.marginals(state), expected.values, atol=1e-12)
+        assert state.log_partition == pytest.approx(log_z, rel=1e-12)
+    back = CliqueVector(oracle.layout)
+    back[home][:, 1] = -100.0
+    for _ in range(6):
+        oracle.step(state, back.values, 1.0)
+    assert CliqueVector(oracle.layout, oracle.marginals(state))[home][:, 1].sum() > 0.9
+
+
 def test_steps_from_potentials_with_impossible_cells() -> None:
     rng = np.random.default_rng(5)
     cliques = [tuple(c) for c in ("ab", "bc", "cd", "ad", "e")]

@@ -94,14 +94,16 @@ def add_up(x: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, kind:
 
 
 @njit(**LOOP)
-def _prior_root(t: float, a: float) -> float:
-    """The z > 0 with z + a log z = t, a > 0: Newton on log z, from a start on the convex side."""
-    # In s = log z: e^s + a s = t. For t <= a the exponential is small: s starts at t / a; else at log t.
-    s = t / a if t < a else log(t)
-    for _ in range(6):
-        e = exp(s)
-        s -= (e + a * s - t) / (e + a)
-    return exp(s)
+def wright_omega(q: float) -> float:
+    """The w > 0 with w + log w = q: a start good to a few percent, then two steps of fourth order."""
+    e = exp(min(q, 1.0))
+    w = q - log(max(q, 1.0)) if q > 1.0 else e / (1.0 + 0.6 * e)
+    for _ in range(2):
+        rest = q - w - log(w)
+        up = 1.0 + w
+        two = 2.0 * up * (up + 2.0 / 3.0 * rest)
+        w *= 1.0 + rest / up * (two - rest) / (two - 2.0 * rest)
+    return w
 
 
 @njit(**LOOP)
@@ -114,11 +116,12 @@ def prox_cells(mode: int, v: Any, extra: Any, pull: float, z: Any) -> None:
         for c in range(v.size):
             z[c] = max(v[c], 0.0) if extra[c] > 0.0 else 0.0
     elif mode == ENTROPIC:
-        # min pull (z log(z / prior) - z) + (z - v)^2 / 2:  z + pull log z = v + pull log prior
+        # min pull (z log(z / prior) - z) + (z - v)^2 / 2 asks z + pull log z = v + pull log prior; in w = z / pull
+        # that is w + log w = v / pull + log(prior / pull).
         for c in range(v.size):
             p = extra[c]
-            t = v[c] + pull * log(max(p, 1e-300))
-            z[c] = _prior_root(t, pull) if p > 0.0 else 0.0
+            w = wright_omega(max(v[c] / pull + log(max(p, 1e-300) / pull), -600.0))
+            z[c] = pull * w if p > 0.0 else 0.0
     elif mode == ABSOLUTE:
         for c in range(v.size):
             gap = v[c] - extra[c]
@@ -127,6 +130,14 @@ def prox_cells(mode: int, v: Any, extra: Any, pull: float, z: Any) -> None:
     else:
         for c in range(v.size):
             z[c] = extra[c]
+
+
+@njit(**PARALLEL)
+def prox_all(v: Any, extra: Any, mode: Any, pull: Any, z: Any, at: Any, rows: Any, inner: Any) -> None:
+    """z = prox(v) for every root."""
+    for r in prange(at.size):
+        lo, hi = at[r], at[r] + rows[r] * inner[r]
+        prox_cells(mode[r], v[lo:hi], extra[lo:hi], pull[r], z[lo:hi])
 
 
 @njit(**PARALLEL)

@@ -19,6 +19,7 @@ import numpy as np
 from consilience.domain import Buffer, Clique, CliqueVector, Layout
 from consilience.errors import LossError, RegionGraphError
 from consilience.kernels import splitting as kernels
+from consilience.kernels.threads import threads_for
 from consilience.measurements import SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.ties import Ties
@@ -214,9 +215,10 @@ class Splitting:
         )  # fmt: skip
 
     def iterate(self) -> None:
-        self._solve_copies()
-        self.project()
-        self._spread(True, self.no_out)
+        with threads_for(self.cells):
+            self._solve_copies()
+            self.project()
+            self._spread(True, self.no_out)
 
     def _solve_copies(self) -> None:
         """z of the tables that carry a query: least squares pulled towards v."""
@@ -231,9 +233,10 @@ class Splitting:
 
     def check(self, x: Buffer) -> Check:
         """Objective, feasible objective and lower bound at the current v; x receives the consistent point."""
-        self._solve_copies()
-        self.project()
-        self._spread(False, x)
+        with threads_for(self.cells):
+            self._solve_copies()
+            self.project()
+            self._spread(False, x)
         gap, move, fit, off, cross, square, least, term, more = self.stats.T
         count = len(self.root_cliques)
         value = float(fit.sum()) + self.constant
@@ -281,12 +284,12 @@ class Splitting:
         self._weigh()
 
     def _prox(self) -> Buffer:
+        """z, table by table in one compiled call."""
         z = np.empty_like(self.v)
         t = self.ties.roots
-        for i, mode in enumerate(self.mode) if np.any(self.mode) else ():
-            span = self._span(t, i)
-            kernels.prox_cells(int(mode), self.v[span], self.extra[span], float(self.pull[i]), z[span])
-        return z if np.any(self.mode) else np.maximum(self.v, 0.0, out=z)
+        with threads_for(self.cells):
+            kernels.prox_all(self.v, self.extra, self.mode, self.pull, z, t.at, t.rows, t.inner)
+        return z
 
     # -- tables in and out -----------------------------------------------------------------------
 

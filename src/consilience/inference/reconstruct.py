@@ -1,0 +1,120 @@
+"""reconstruct: noisy measurements in, one consistent model out. Plans first, then solves, then certifies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from consilience.domain import Buffer, Clique, Domain
+from consilience.errors import ConsilienceError, MeasurementError
+from consilience.inference.model import Diagnostics, Model
+from consilience.measurements import Loss, Measurement, SquaredLoss
+from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.planner import Plan, build_graph, make_plan, plan_for_graph
+from consilience.solvers.prox import prox_pgm
+from consilience.solvers.solution import Iteration, Solution
+from consilience.solvers.splitting import splitting
+
+
+def plan(
+    domain: Domain,
+    measurements: Iterable[Measurement],
+    *,
+    consistency: str | RegionGraph = "auto",
+    solver: str = "auto",
+    memory: str | int | float = "2 GB",
+) -> Plan:
+    """What `reconstruct` would do with the same arguments, without doing it."""
+    bound = [m.bind(domain) for m in measurements]
+    cliques = tuple(dict.fromkeys(m.clique for m in bound if m.clique))
+    if not cliques:
+        raise MeasurementError("a reconstruction must have at least one measurement of a marginal, got none")
+    if isinstance(consistency, RegionGraph):
+        return plan_for_graph(consistency, len(cliques), solver, memory, squared=True)
+    return make_plan(domain, cliques, consistency=consistency, solver=solver, memory=memory, squared=True)
+
+
+def reconstruct(
+    domain: Domain,
+    measurements: Iterable[Measurement],
+    *,
+    total: float | None = None,
+    consistency: str | RegionGraph = "auto",
+    solver: str = "auto",
+    memory: str | int | float = "2 GB",
+    prior: str | None = None,
+    possible: Mapping[Clique, Buffer] | None = None,
+    iterations: int | None = None,
+    tolerance: float = 1e-6,
+    seed: int = 0,
+    progress: Callable[[Iteration], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
+) -> Model:
+    """The closest consistent, non-negative tables to noisy measurements of marginals.
+
+    total: number of records if public (replace-one neighbours); None estimates it from the measurements.
+    consistency: "auto" (global where it fits the memory budget, else local), "global", "local", "factor", or a RegionGraph.
+    solver: "auto", "splitting" or "prox". prior: None (maximum likelihood) or "independence" (shrinks tables towards
+    what their lower-order marginals say, as far as the noise warrants; biased, usually more accurate).
+    possible: {clique: boolean table}, False where a combination can not occur. seed: for the prior's noise thinning only.
+    progress sees an `Iteration` now and then; on_plan sees the plan before any work is done.
+    """
+    listed = list(measurements)
+    chosen = plan(domain, listed, consistency=consistency, solver=solver, memory=memory)
+    if on_plan is not None:
+        on_plan(chosen)
+    loss = SquaredLoss(domain, listed, total)
+    graph = (
+        consistency
+        if isinstance(consistency, RegionGraph)
+        else build_graph(domain, loss.cliques, chosen.consistency)
+    )
+    if prior not in (None, "independence"):
+        raise ConsilienceError(f"prior must be None or 'independence', got {prior!r}")
+    if not (np.isfinite(tolerance) and tolerance > 0):
+        raise ConsilienceError(f"tolerance must be positive and finite, got {tolerance}")
+    if iterations is not None and iterations < 0:
+        raise ConsilienceError(f"iterations must be at least 0, got {iterations}")
+    solution = _solve(loss, graph, chosen.solver, possible, iterations, tolerance, progress)
+    return model_of(domain, loss, graph, solution, chosen)
+
+
+def _solve(
+    loss: SquaredLoss,
+    graph: RegionGraph,
+    solver: str,
+    possible: Mapping[Clique, Buffer] | None,
+    iterations: int | None,
+    tolerance: float,
+    progress: Callable[[Iteration], None] | None,
+) -> Solution:
+    if solver == "splitting":
+        return splitting(
+            loss, graph, iterations=iterations, tolerance=tolerance, possible=possible, callback=progress
+        )
+    if possible:
+        raise ConsilienceError("declared impossible cells need solver='splitting' here; leave solver='auto'")
+    return prox_pgm(loss, graph, iterations=iterations, tolerance=tolerance, callback=progress)
+
+
+def model_of(
+    domain: Domain, loss: SquaredLoss, graph: RegionGraph, solution: Solution, chosen: Plan | None
+) -> Model:
+    """The model of a solution."""
+    diagnostics = Diagnostics(
+        chosen,
+        solution.method,
+        solution.status.name,
+        solution.status.advice,
+        solution.status.converged,
+        solution.objective,
+        solution.bound,
+        solution.violation,
+        solution.iterations,
+        solution.seconds,
+    )
+    return Model(domain, loss.total, graph, solution.tau, loss.measurements, diagnostics)
+
+
+__all__ = ["Loss", "plan", "reconstruct"]

@@ -1,0 +1,199 @@
+"""Planner: what a reconstruction would cost in bytes and seconds, decided before anything is allocated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from consilience.domain import Clique, Domain, closure, maximal
+from consilience.errors import CapacityError, ConsilienceError
+from consilience.regions.junction_tree import JunctionTree
+from consilience.regions.region_graph import RegionGraph
+
+CONSISTENCIES = ("global", "local", "factor")
+SOLVERS = ("splitting", "prox")
+
+# Buffers of one float64 per cell alive at the peak of a solve (measured; benchmarks/memory.py), and passes per second.
+ROOT_BUFFERS = {"splitting": 5.0, "prox": 9.0}
+CELL_PASSES_PER_SECOND = 1.5e8
+TYPICAL_ITERATIONS = {"splitting": 300, "prox": 1500}
+BASE_BYTES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to reconstruct: which consistency, how many cells, bytes at the peak, rough seconds, and whether it fits."""
+
+    consistency: str
+    cells: int
+    bytes: int
+    seconds: float
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The choice and what it was chosen from. `print(plan)` is for people."""
+
+    consistency: str
+    solver: str
+    bytes: int
+    budget: int
+    seconds: float
+    cliques: int
+    reason: str
+    options: tuple[Option, ...]
+
+    def __str__(self) -> str:
+        lines = [f"reconstruct {self.cliques} measured cliques with {self.consistency} consistency, solver {self.solver}"]
+        for o in self.options:
+            mark = "->" if o.consistency == self.consistency else "  "
+            fit = "fits" if o.fits else "does not fit"
+            lines.append(
+                f"{mark} {o.consistency:<7} {_count(o.cells):>9} cells  {show_bytes(o.bytes):>9}  about {_time(o.seconds):>7}  {fit}"
+            )
+        lines.append(f"   memory budget {show_bytes(self.budget)}: {self.reason}")
+        return "\n".join(lines)
+
+
+def parse_bytes(given: str | int | float) -> int:
+    """2_000_000_000, "2 GB", "500MB"; GiB and GB are told apart."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        value = float(given)
+    else:
+        found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?i?b)?\s*", str(given).lower())
+        if not found:
+            raise ConsilienceError(f'memory must be a number of bytes or text such as "2 GB", got {given!r}')
+        unit = found.group(2) or "b"
+        base = 1024 if "i" in unit else 1000
+        value = float(found.group(1)) * base ** "bkmgt".index(unit[0])
+    if not value > 0 or value == float("inf"):
+        raise ConsilienceError(f"memory must be positive and finite, got {given!r}")
+    return int(value)
+
+
+def make_plan(
+    domain: Domain,
+    cliques: Iterable[Clique],
+    *,
+    consistency: str,
+    solver: str,
+    memory: str | int | float,
+    squared: bool,
+) -> Plan:
+    """Price the junction tree, the saturated graph and the factor graph, and choose.
+
+    "auto" takes global consistency where it fits the budget, else local. A consistency named by the caller is kept or
+    refused with advice, never changed.
+    """
+    measured = tuple(dict.fromkeys(c for c in cliques if c))
+    budget = parse_bytes(memory)
+    chosen_solver = _choose_solver(solver, squared)
+    options = tuple(_price(domain, measured, name, chosen_solver, budget) for name in CONSISTENCIES)
+    by_name = {o.consistency: o for o in options}
+    if consistency == "auto":
+        order = [by_name["global"], by_name["local"]]
+        pick = next((o for o in order if o.fits), None)
+        if pick is None:
+            _refuse(by_name["local"], budget, "even local consistency does not fit; measure fewer or smaller cliques")
+        reason = (
+            "the junction tree fits, so answers are globally consistent"
+            if pick.consistency == "global"
+            else f"the junction tree would need {show_bytes(by_name['global'].bytes)}, so answers are locally consistent"
+        )
+    elif consistency in by_name:
+        pick = by_name[consistency]
+        if not pick.fits:
+            _refuse(pick, budget, "raise memory=, or take consistency='local'")
+        reason = f"{consistency} consistency was asked for"
+    else:
+        raise ConsilienceError(
+            f"consistency must be 'auto', 'global', 'local', 'factor' or a RegionGraph, got {consistency!r}"
+        )
+    return Plan(pick.consistency, chosen_solver, pick.bytes, budget, pick.seconds, len(measured), reason, options)
+
+
+def plan_for_graph(graph: RegionGraph, cliques: int, solver: str, memory: str | int | float, squared: bool) -> Plan:
+    """The plan when the caller brings the graph."""
+    chosen = _choose_solver(solver, squared)
+    budget = parse_bytes(memory)
+    cells = sum(graph.domain.size(graph.regions[i]) for i in graph.roots)
+    need = _bytes(cells, graph.cells, chosen)
+    option = Option(graph.kind, cells, need, _seconds(cells, chosen), need <= budget)
+    if not option.fits:
+        _refuse(option, budget, "raise memory=, or use a smaller graph")
+    return Plan(graph.kind, chosen, need, budget, option.seconds, cliques, "the graph was given", (option,))
+
+
+def build_graph(domain: Domain, cliques: Iterable[Clique], consistency: str) -> RegionGraph:
+    builder = {
+        "global": RegionGraph.junction_tree,
+        "local": RegionGraph.saturated,
+        "factor": RegionGraph.factor_graph,
+    }[consistency]
+    return builder(domain, [c for c in cliques if c])
+
+
+def show_bytes(n: int | float) -> str:
+    if n >= 10**18:
+        return f"10^{len(str(int(n))) - 1} B"
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if n < 1000 or unit == "PB":
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    raise AssertionError
+
+
+def _choose_solver(solver: str, squared: bool) -> str:
+    if solver == "auto":
+        return "splitting" if squared else "prox"
+    if solver not in SOLVERS:
+        raise ConsilienceError(f"solver must be 'auto', 'splitting' or 'prox', got {solver!r}")
+    if solver == "splitting" and not squared:
+        raise ConsilienceError("solver='splitting' needs squared loss; use solver='prox' for other losses")
+    return solver
+
+
+def _price(domain: Domain, cliques: tuple[Clique, ...], name: str, solver: str, budget: int) -> Option:
+    top = maximal(domain, cliques)
+    if name == "global":
+        tree = JunctionTree.of(domain, top)
+        mentioned = {a for c in cliques for a in c}
+        cells = sum(domain.size(c) for c in tree.cliques if mentioned.intersection(c))
+        every = cells + sum(domain.size(s) for s in set(tree.separators) if s)
+    else:
+        cells = sum(domain.size(c) for c in top)
+        small = top if len(top) <= 20_000 else top[:20_000]
+        below = {s for s in closure(domain, small) if s} - set(top) if name == "local" else set()
+        every = cells + sum(domain.size(s) for s in below)
+    need = _bytes(cells, every, solver)
+    return Option(name, cells, need, _seconds(cells, solver), need <= budget)
+
+
+def _bytes(root_cells: int, all_cells: int, solver: str) -> int:
+    return int(BASE_BYTES + 8 * (ROOT_BUFFERS[solver] * root_cells + 2 * all_cells)) if all_cells < 2**60 else 8 * all_cells
+
+
+def _seconds(cells: int, solver: str) -> float:
+    passes = cells * TYPICAL_ITERATIONS[solver]
+    return passes / CELL_PASSES_PER_SECOND if cells < 10**15 else float("inf")
+
+
+def _refuse(option: Option, budget: int, advice: str) -> None:
+    raise CapacityError(
+        f"{option.consistency} consistency must fit the memory budget of {show_bytes(budget)}, it needs about "
+        f"{show_bytes(option.bytes)} ({_count(option.cells)} cells); {advice}",
+        option.bytes,
+        budget,
+    )
+
+
+def _count(n: int) -> str:
+    return f"{n:,}" if n < 10**9 else (f"{n:.2g}" if n < 10**300 else f"10^{len(str(n)) - 1}")
+
+
+def _time(seconds: float) -> str:
+    if seconds == float("inf") or seconds > 1e9:
+        return "forever"
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

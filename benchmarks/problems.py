@@ -51,12 +51,12 @@ def records(domain: cs.Domain) -> cs.Dataset:
     return cs.Dataset(codes, domain)
 
 
-def noisy(domain: cs.Domain, cliques: Cliques) -> list[cs.Measurement]:
-    """The marginals with Gaussian noise of standard deviation STDDEV."""
+def noisy(domain: cs.Domain, cliques: Cliques, stddev: float = STDDEV) -> list[cs.Measurement]:
+    """The marginals with Gaussian noise."""
     exact = records(domain).marginals(cliques)
     rng = np.random.default_rng(1)
     return [
-        cs.Measurement(c, table + rng.normal(0.0, STDDEV, table.shape), stddev=STDDEV)
+        cs.Measurement(c, table + rng.normal(0.0, stddev, table.shape), stddev=stddev)
         for c, table in exact.items()
     ]
 

@@ -2,8 +2,8 @@
 
 Both sides start from the same noisy tables in a process that has solved a small problem before, so that libraries are loaded
 and, for us, the JIT cache read. mbi then compiles for the new cliques: that is its time to the first iteration. mbi needs a
-step size by hand; it gets the one that smoothness guarantees times `BOLDER`. `python benchmarks/rival_mbi.py local 64`
-measures one.
+step size by hand (`BOLDER`) and does not say when it is done: where its tables still disagree, its objective can lie below
+the optimum over tables that agree. `python benchmarks/rival_mbi.py local 64` measures one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ from consilience.oracles.junction_tree import ExactOracle
 from consilience.regions import JunctionTree
 from consilience.solvers.local import LocalProblem
 
-BOLDER = 40.0
-STEPS = {64: 3_000, 256: 1_500}
+BOLDER = 2.0
+"""mbi's step over the one that smoothness guarantees. Tried at 64 triples: with 12 its tables disagree by 0.19 in L1 after
+2,000 steps; with finer noise (20), 4 is 1.4 % above the optimum after 1,500 steps and 40 does not converge."""
+STEPS = {64: 4_000, 256: 1_500}
+COARSE = 200.0
+"""Noise at which plain mirror descent can converge in so many steps."""
 SAFE_RATE = (STDDEV / RECORDS) ** 2
 """Step for distributions that smoothness guarantees; mbi's tables sum to RECORDS, so its step is RECORDS times this."""
 
@@ -49,8 +53,8 @@ def _objective(name: str, found: dict[str, Any]) -> Row:
         f"{found['ours']:.6g} in {seconds(found['solve'])}",
         f"mbi {found['rival']:.6g} in {seconds(found['rival_solve'])}",
         found["rival"] / found["ours"],
-        f"mbi / ours, bar: 1 to within 1e-4; mbi after {found['steps']} steps, ours {found['status']} at a certified gap "
-        f"of {found['gap']:.1e}",
+        f"mbi / ours, bar: 1 to within 1e-4; ours {found['status']}, certified gap {found['gap']:.1e}; mbi after "
+        f"{found['steps']} steps, its tables disagree by {found['rival_violation']:.1e} in L1",
     )
 
 
@@ -127,7 +131,7 @@ def load_mbi() -> tuple[Any, Any]:
     return jax, mbi
 
 
-def run_local_rival(measurements: list[cs.Measurement], steps: int) -> Clock:
+def run_local_rival(measurements: list[cs.Measurement], steps: int, bolder: float = 1.0) -> Clock:
     """mbi's mirror descent with Convex-GBP, one sweep per step, through its public interface."""
     jax, mbi = load_mbi()
     from mbi.approximate_oracles import ApproxMirrorDescent
@@ -135,7 +139,8 @@ def run_local_rival(measurements: list[cs.Measurement], steps: int) -> Clock:
     domain = hundred()
     given = rival_measurements(mbi, measurements)
     clock = Clock(jax.block_until_ready)
-    ApproxMirrorDescent(stepsize=BOLDER * SAFE_RATE * RECORDS).estimate(
+    safe = measurements[0].stddev ** 2 / RECORDS
+    ApproxMirrorDescent(stepsize=bolder * safe).estimate(
         mbi.Domain(domain.attributes, domain.shape),
         given,
         known_total=RECORDS,
@@ -165,17 +170,33 @@ def objective(k: int) -> dict[str, Any]:
     """Where both end: ours at a certified gap of 1e-5, mbi after a fixed number of steps, judged by our loss."""
     domain = hundred()
     cliques = triples(domain, "random", k)
-    measurements = noisy(domain, cliques)
+    measurements = noisy(domain, cliques, COARSE)
     loss = cs.SquaredLoss(domain, measurements, RECORDS)
     graph = cs.RegionGraph.saturated(domain, cliques)
     solution = cs.splitting(loss, graph, tolerance=1e-5)
-    clock = run_local_rival(measurements, STEPS[k])
+    clock = run_local_rival(measurements, STEPS[k], BOLDER)
     tables = {c: clock.last[c].datavector() / RECORDS for c in cliques}
-    reached, _ = loss.value_and_grad(cs.CliqueVector.from_tables(domain, tables))
+    tau = cs.CliqueVector.from_tables(domain, tables)
+    reached, _ = loss.value_and_grad(tau)
     return {
         "ours": solution.objective, "rival": reached, "gap": solution.gap, "status": solution.status.name,
-        "solve": solution.seconds, "rival_solve": clock.ends[-1] - clock.start, "steps": STEPS[k],
+        "rival_violation": disagreement(graph, tau), "steps": STEPS[k],
+        "solve": solution.seconds, "rival_solve": clock.ends[-1] - clock.start,
     }  # fmt: skip
+
+
+def disagreement(graph: cs.RegionGraph, tau: cs.CliqueVector) -> float:
+    """The largest L1 distance between what two cliques say about a region that both contain."""
+    worst = 0.0
+    for region in graph.regions:
+        inside = set(region)
+        said = [
+            table.sum(axis=tuple(i for i, a in enumerate(c) if a not in inside))
+            for c, table in tau.items()
+            if inside <= set(c)
+        ]
+        worst = max([worst, *(float(abs(s - said[0]).sum()) for s in said[1:])])
+    return worst
 
 
 def exact(kind: str) -> dict[str, Any]:

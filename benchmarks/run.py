@@ -60,7 +60,7 @@ def table(found: list[Row]) -> Table:
     for column in ("what", "ours", "rival", "ratio", "note"):
         shown.add_column(column, justify="right" if column == "ratio" else "left")
     for row in found:
-        ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
+        ratio = "" if row.ratio is None else f"{row.ratio:.4g}"
         shown.add_row(row.name, row.ours, row.rival, ratio, row.note)
     return shown
 

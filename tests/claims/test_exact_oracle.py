@@ -1,5 +1,7 @@
 """The exact oracle gives the marginals and the log partition function of the enumerated joint."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -78,11 +80,11 @@ def test_impossible_cells(case: str) -> None:
 
 @pytest.mark.parametrize("parallel", [False, True], ids=["serial", "parallel"])
 @pytest.mark.parametrize("case", CASES)
-def test_steps_add_up(case: str, parallel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_add_up(case: str, parallel: bool) -> None:
     """After every step the state is the distribution of the accumulated potentials; steps wide and narrow."""
-    monkeypatch.setattr(module, "PARALLEL_CELLS", 0 if parallel else 1 << 40)
     rng = np.random.default_rng(3)
     oracle = oracle_of(cliques_of(case))
+    oracle._parallel = parallel
     state = oracle.uniform()
     theta = CliqueVector(oracle.layout)
     for scale in (0.0, 0.1, 3.0, 1.0, 10.0, 1.0, 60.0, 0.1):
@@ -118,14 +120,12 @@ def test_a_step_too_wide_for_probabilities_is_taken_in_logarithms() -> None:
 
 
 @pytest.mark.parametrize("parallel", [False, True], ids=["serial", "parallel"])
-def test_many_long_steps_on_a_star_do_not_underflow(
-    parallel: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_long_steps_on_a_star_do_not_underflow(parallel: bool) -> None:
     """Each clique's step is narrow, but a hundred neighbours shout at once, half of them against the other half."""
-    monkeypatch.setattr(module, "PARALLEL_CELLS", 0 if parallel else 1 << 40)
     domain = Domain({"hub": 3} | {f"x{i}": 2 for i in range(100)})
     cliques = [("hub", f"x{i}") for i in range(100)]
     oracle = oracle_of(cliques, domain)
+    oracle._parallel = parallel
     state = oracle.uniform()
     rng = np.random.default_rng(4)
     theta = CliqueVector(oracle.layout)
@@ -213,8 +213,8 @@ def test_steps_from_potentials_with_impossible_cells() -> None:
 
 
 def test_large_cliques_are_cut_into_items_and_still_right() -> None:
-    """A clique of 80,000 cells, cut into work items whose borders fall inside runs of every edge."""
-    domain = Domain({"a": 10, "b": 20, "c": 20, "d": 20, "e": 7, "g": 3})
+    """A clique of 280,000 cells, cut into work items whose borders fall inside runs of every edge."""
+    domain = Domain({"a": 10, "b": 20, "c": 20, "d": 70, "e": 3, "g": 2})
     cliques = [tuple(c) for c in ("abcd", "ab", "bd", "d", "de", "eg", "acd", "")]
     oracle = oracle_of(cliques, domain)
     assert len(oracle._plan.of) > len(oracle.tree.cliques)
@@ -300,6 +300,25 @@ def test_the_budget_is_a_border() -> None:
     ExactOracle(tree, cliques, memory=needed)
     with pytest.raises(CapacityError):
         ExactOracle(tree, cliques, memory=needed - 1)
+
+
+@pytest.mark.parametrize("rank", [2, 16], ids=["one pair", "sixteen attributes"])
+def test_the_estimate_of_memory_is_an_upper_one(rank: int) -> None:
+    """NumPy's own bookkeeping of what building, starting and stepping took at most."""
+    domain, pairs = grid(rank)
+    tree = JunctionTree.of(domain, pairs)
+    theta = random_vector(domain, pairs, np.random.default_rng(10))
+    ExactOracle(tree, pairs).step(ExactOracle(tree, pairs).uniform(), theta.values, 1.0)
+    tracemalloc.start()
+    oracle = ExactOracle(tree, pairs)
+    state = oracle.of_potentials(theta)
+    oracle.step(state, theta.values, 1.0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    overhead = 400_000  # names, tuples and dicts
+    assert peak < module.bytes_needed(tree, pairs) + overhead
+    if rank == 16:
+        assert peak > 0.2 * module.bytes_needed(tree, pairs)
 
 
 def test_bad_potentials_and_gradients_are_named() -> None:

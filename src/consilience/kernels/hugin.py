@@ -24,6 +24,8 @@ TINY = 1e-280
 """Lower limit while factors are still being multiplied in; FLOOR holds again once a clique is calibrated."""
 WIDEST = 400.0
 """Factors whose logarithms span more than this in one clique might lose cells between FLOOR and TINY; then a step stops."""
+FORK_CELLS = 1 << 18
+"""Levels of the tree with fewer cells than this are worked on by one thread: waking a second one costs more."""
 NOT_FINITE = -1
 
 
@@ -363,9 +365,13 @@ def step_parallel(
     lift: Any,
     span: Any,
 ) -> tuple[int, float, float]:
-    """The same, with the work items of a level side by side."""
-    for k in prange(plan.measured, plan.below.size - 1):
-        lift[k] = _factor(plan, k, gradient, rate, factor, span)
+    """The same, with the work items of large levels side by side."""
+    if plan.below[-1] - plan.below[plan.measured] >= FORK_CELLS:
+        for k in prange(plan.measured, plan.below.size - 1):
+            lift[k] = _factor(plan, k, gradient, rate, factor, span)
+    else:
+        for k in range(plan.measured, plan.below.size - 1):
+            lift[k] = _factor(plan, k, gradient, rate, factor, span)
     if not _finite(plan, span):
         return NOT_FINITE, 1.0, 0.0
     levels = plan.level.size - 1
@@ -374,17 +380,24 @@ def step_parallel(
         for c in range(lo, hi):
             if _wide(plan, c, span):
                 return hi, 1.0, 0.0
-        for i in prange(plan.item[lo], plan.item[hi]):
-            _collect(plan, i, x, factor, out, scale)
-        if lo > 0:
-            for c in prange(lo, hi):
-                lift[c - 1] = _ask(plan, c, below, factor, out, span)
+        if plan.at[hi] - plan.at[lo] >= FORK_CELLS:
+            for i in prange(plan.item[lo], plan.item[hi]):
+                _collect(plan, i, x, factor, out, scale)
+        else:
+            for i in range(plan.item[lo], plan.item[hi]):
+                _collect(plan, i, x, factor, out, scale)
+        for c in range(max(lo, 1), hi):
+            lift[c - 1] = _ask(plan, c, below, factor, out, span)
     mass = _turn(plan, below, factor, out)
     for l in range(1, levels):
         lo, hi = plan.level[l], plan.level[l + 1]
-        for i in prange(plan.item[lo], plan.item[hi]):
-            _distribute(plan, i, x, factor, out)
-        for c in prange(lo, hi):
+        if plan.at[hi] - plan.at[lo] >= FORK_CELLS:
+            for i in prange(plan.item[lo], plan.item[hi]):
+                _distribute(plan, i, x, factor, out)
+        else:
+            for i in range(plan.item[lo], plan.item[hi]):
+                _distribute(plan, i, x, factor, out)
+        for c in range(lo, hi):
             _gather(plan, c, out, plan.down_edge, plan.down_ptr[c], plan.down_ptr[c + 1])
             _tell(plan, c, below, factor, out, 1.0)
     total = 0.0

@@ -27,11 +27,8 @@ from consilience.oracles.elimination import (
     eliminate,
     sum_out,
 )
-from consilience.oracles.rooted_tree import RootedTree
+from consilience.oracles.rooted_tree import RootedTree, homes
 from consilience.regions.junction_tree import JunctionTree
-
-PARALLEL_CELLS = 1 << 12
-"""With fewer cells than this per level of the tree one thread is faster than two."""
 
 
 @dataclass
@@ -73,8 +70,8 @@ class ExactOracle:
         self._out = np.empty(scratch)
         self._lift = np.zeros(len(self.rooted.below.members))
         self._span = np.zeros(len(self.rooted.below.members))
-        levels = len(self.rooted.level) - 1
-        self._parallel = self.rooted.cliques.length >= PARALLEL_CELLS * (levels + 1)
+        levels = np.append(self.rooted.cliques.at, self.rooted.cliques.length)[self.rooted.level]
+        self._parallel = bool(np.diff(levels).max() >= hugin.FORK_CELLS)
         self._enter, self._leave = _permutations(self.rooted)
 
     @property
@@ -94,8 +91,8 @@ class ExactOracle:
         check_potentials(theta)
         rooted = self.rooted
         logs = rooted.views(np.zeros(rooted.cliques.length))
-        homes = RootedTree.of(self.tree, theta.cliques).home
-        for (clique, table), home in zip(theta.items(), homes, strict=True):
+        inside = RootedTree.of(self.tree, theta.cliques).home
+        for (clique, table), home in zip(theta.items(), inside, strict=True):
             have = self.tree.domain.axes(clique)
             logs[home] += align(table, have, rooted.cliques.members[home])
         state = ExactState(np.empty(rooted.cliques.length), np.empty(rooted.below.length), 1.0, 0.0)
@@ -188,9 +185,9 @@ class ExactOracle:
         for table, log_table in zip(rooted.views(state.tables), logs, strict=True):
             np.exp(log_table, out=table)
             np.maximum(table, FLOOR, out=table, where=log_table > -np.inf)
-        homes = [*range(1, len(members)), *rooted.home]
+        held = [*range(1, len(members)), *rooted.home]
         for k, table in enumerate(rooted.views_below(state.below)):
-            np.exp(sum_out(logs[homes[k]], members[homes[k]], inside[k]), out=table)
+            np.exp(sum_out(logs[held[k]], members[held[k]], inside[k]), out=table)
         for c, table in enumerate(rooted.views_below(state.below)[: rooted.separators], 1):
             least = FLOOR * logs[c].size / table.size
             np.maximum(
@@ -218,11 +215,13 @@ def exact_marginals(
 def bytes_needed(tree: JunctionTree, cliques: Iterable[Iterable[str]]) -> int:
     """Upper estimate of what an oracle with one state takes: tables, sums, factors, maps. Nothing is allocated."""
     domain = tree.domain
-    below = sum(map(domain.size, [*tree.separators, *cliques]))
-    rows = {c: domain.size(c) // max(domain.shape_of(c), default=1) for c in tree.cliques}
-    homes = [c for pair in tree.edges for c in (tree.cliques[pair[0]], tree.cliques[pair[1]])]
-    maps = sum(rows[c] for c in homes)
-    return 8 * (2 * tree.cells + 4 * below) + 4 * maps
+    measured = tuple(domain.clique(c) for c in cliques)
+    below = sum(map(domain.size, [*tree.separators, *measured]))
+    ends = [*homes(tree, tree.cliques, measured), *(i for edge in tree.edges for i in edge)]
+    held = [tree.cliques[i] for i in ends]
+    # A map has an entry per run of cells, and a run is at least as long as the clique's largest attribute.
+    maps = sum(domain.size(c) // max(domain.shape_of(c)) for c in held)
+    return 8 * (4 * tree.cells + 5 * below) + 4 * maps
 
 
 def _finite(log_table: Buffer) -> Buffer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -60,7 +60,7 @@ class RootedTree:
             level,
             Tables.of(members, sizes),
             Tables.of([*separators, *inside], sizes),
-            _homes(tree, names, layout.cliques),
+            homes(tree, names, layout.cliques),
         )
 
     @property
@@ -219,8 +219,8 @@ def _far(pair: tuple[int, int]) -> tuple[int, int]:
     return pair[1], -pair[0]
 
 
-def _homes(
-    tree: JunctionTree, cliques: list[Clique], measured: tuple[Clique, ...]
+def homes(
+    tree: JunctionTree, cliques: Sequence[Clique], measured: tuple[Clique, ...]
 ) -> tuple[int, ...]:
     """The first smallest clique of the tree that holds each measured one."""
     holders: dict[str, set[int]] = {}
@@ -228,7 +228,7 @@ def _homes(
         for a in clique:
             holders.setdefault(a, set()).add(c)
     cells = [tree.domain.size(c) for c in cliques]
-    homes = []
+    found_in = []
     for clique in measured:
         found = set.intersection(*(holders[a] for a in clique)) if clique else {0}
         if not found:
@@ -236,5 +236,5 @@ def _homes(
                 f"every clique must lie inside a clique of the junction tree, got {clique}; "
                 "build the tree from these cliques (JunctionTree.of)"
             )
-        homes.append(min(found, key=lambda c: (cells[c], c)))
-    return tuple(homes)
+        found_in.append(min(found, key=lambda c: (cells[c], c)))
+    return tuple(found_in)

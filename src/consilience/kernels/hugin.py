@@ -311,8 +311,8 @@ def _wide(plan: Plan, c: int, span: Any) -> bool:
 # -- one step -----------------------------------------------------------------------------------------
 
 
-@njit(**LOOP)
-def step_serial(
+@njit(**PARALLEL)
+def step(
     plan: Plan,
     gradient: Any,
     rate: float,
@@ -331,41 +331,6 @@ def step_serial(
     factors for clique c - 1 were too wide: cliques from c on have collected, the others are untouched and nothing has been
     distributed. NOT_FINITE if the gradient is not; nothing has been done.
     """
-    count = plan.at.size - 1
-    for k in range(plan.measured, plan.below.size - 1):
-        lift[k] = _factor(plan, k, gradient, rate, factor, span)
-    if not _finite(plan, span):
-        return NOT_FINITE, 1.0, 0.0
-    for c in range(count - 1, -1, -1):
-        if _wide(plan, c, span):
-            return c + 1, 1.0, 0.0
-        for i in range(plan.item[c], plan.item[c + 1]):
-            _collect(plan, i, x, factor, out, scale)
-        if c > 0:
-            lift[c - 1] = _ask(plan, c, below, factor, out, span)
-    mass = _turn(plan, below, factor, out)
-    for c in range(1, count):
-        for i in range(plan.item[c], plan.item[c + 1]):
-            _distribute(plan, i, x, factor, out)
-        _gather(plan, c, out, plan.down_edge, plan.down_ptr[c], plan.down_ptr[c + 1])
-        _tell(plan, c, below, factor, out, 1.0)
-    return 0, mass, lift.sum()
-
-
-@njit(**PARALLEL)
-def step_parallel(
-    plan: Plan,
-    gradient: Any,
-    rate: float,
-    x: Any,
-    below: Any,
-    scale: float,
-    factor: Any,
-    out: Any,
-    lift: Any,
-    span: Any,
-) -> tuple[int, float, float]:
-    """The same, with the work items of large levels side by side."""
     if plan.below[-1] - plan.below[plan.measured] >= FORK_CELLS:
         for k in prange(plan.measured, plan.below.size - 1):
             lift[k] = _factor(plan, k, gradient, rate, factor, span)

@@ -70,8 +70,6 @@ class ExactOracle:
         self._out = np.empty(scratch)
         self._lift = np.zeros(len(self.rooted.below.members))
         self._span = np.zeros(len(self.rooted.below.members))
-        levels = np.append(self.rooted.cliques.at, self.rooted.cliques.length)[self.rooted.level]
-        self._parallel = bool(np.diff(levels).max() >= hugin.FORK_CELLS)
         self._enter, self._leave = _permutations(self.rooted)
 
     @property
@@ -103,8 +101,7 @@ class ExactOracle:
     def step(self, state: ExactState, gradient: Buffer, rate: float) -> None:
         """theta -= rate * gradient, then calibrate. The gradient lies over `layout` in domain order."""
         entered = gradient if self._enter is None else gradient[self._enter]
-        run = hugin.step_parallel if self._parallel else hugin.step_serial
-        stopped, mass, lift = run(
+        stopped, mass, lift = hugin.step(
             self._plan, entered, float(rate), state.tables, state.below, state.scale,
             self._factor, self._out, self._lift, self._span,
         )  # fmt: skip

@@ -81,7 +81,9 @@ class Ties:
         rank = {p: k for k, p in enumerate(order)}
         roots = engine_members(domain, order, [graph.regions[i] for i in graph.roots])
         extra = engine_members(domain, order, copies)
-        below = engine_members(domain, order, [graph.regions[i] for i in np.unique(graph.edge_array[:, 1])])
+        below = engine_members(
+            domain, order, [graph.regions[i] for i in np.unique(graph.edge_array[:, 1])]
+        )
         wanted = [*below, *engine_members(domain, order, measured), *extra]
         tables = [*roots, *extra]
         widest = max((len(t) for t in tables), default=0)
@@ -102,7 +104,9 @@ class Ties:
         inner = _fan(node_ranks, node_ranks, by_rank_size, strict=True)
         length = np.array([len(s) for s in node_ranks])
         levels = tuple(
-            np.flatnonzero(length == k).astype(np.int64) for k in range(1, int(length.max()) + 1) if (length == k).any()
+            np.flatnonzero(length == k).astype(np.int64)
+            for k in range(1, int(length.max()) + 1)
+            if (length == k).any()
         )
         return cls(root_tables, nodes, down, inner, levels)
 
@@ -110,14 +114,23 @@ class Ties:
 def _check_one_component(
     graph: RegionGraph, rank: dict[int, int], nodes: list[tuple[int, ...]]
 ) -> None:
-    """A user-made graph may hold regions that share a node's attributes without being tied on it."""
-    if graph.kind != "custom":
+    """A graph may hold regions that share a node's attributes without being tied on it: a user-made one, and a factor graph
+    whose cliques overlap in what is measured below them or through a query."""
+    if graph.kind not in ("custom", "factor"):
         return
+    if graph.kind == "factor":
+        nodes = [(), *(n for n in nodes if len(n) > 1)]  # single attributes are tied always
     place = graph.domain.position
     sets = [frozenset(rank[place(a)] for a in r) for r in graph.regions]
+    holders: dict[int, set[int]] = {}
+    for i, members in enumerate(sets):
+        for a in members:
+            holders.setdefault(a, set()).add(i)
     for node in nodes[1:]:
         inside = frozenset(node)
-        above = [i for i, s in enumerate(sets) if inside <= s]
+        above = set.intersection(*(holders[a] for a in node))
+        if len(above) == 1:
+            continue
         label = {i: i for i in above}
 
         def find(i: int, label: dict[int, int] = label) -> int:
@@ -143,7 +156,11 @@ def _fan(
     by_rank: dict[int, list[int]] = {}
     for i, node in enumerate(nodes):
         by_rank.setdefault(len(node), []).append(i)
-    node_rows = {k: np.array([nodes[i] for i in ids], np.int32).reshape(-1, k) for k, ids in by_rank.items() if k}
+    node_rows = {
+        k: np.array([nodes[i] for i in ids], np.int32).reshape(-1, k)
+        for k, ids in by_rank.items()
+        if k
+    }
     node_ids = {k: np.array(ids, np.int64) for k, ids in by_rank.items()}
     groups: dict[int, list[int]] = {}
     for i, table in enumerate(tables):
@@ -158,7 +175,9 @@ def _fan(
         for mask in range(1, top):
             k = mask.bit_count()
             if k in node_rows:
-                ids, hits = match_rows(node_rows[k], rows[:, [i for i in range(rank) if mask >> i & 1]])
+                ids, hits = match_rows(
+                    node_rows[k], rows[:, [i for i in range(rank) if mask >> i & 1]]
+                )
                 found[hits, mask] = node_ids[k][ids]
         shapes = sizes[rows] if rank else np.zeros((len(rows), 0), np.int64)
         keys = np.concatenate([shapes, found >= 0], axis=1)
@@ -167,7 +186,12 @@ def _fan(
         for g, lead in enumerate(first):
             where = np.flatnonzero(label == g)
             masks = np.flatnonzero(found[lead] >= 0).tolist()
-            builder.add(np.array(members, np.int64)[where], found[where], tuple(shapes[lead].tolist()), masks)
+            builder.add(
+                np.array(members, np.int64)[where],
+                found[where],
+                tuple(shapes[lead].tolist()),
+                masks,
+            )
     return builder.build()
 
 
@@ -182,7 +206,9 @@ class _FanBuilder:
         self.used = 0
         self.known: dict[tuple[tuple[int, ...], tuple[bool, ...]], int] = {}
 
-    def add(self, tables: Ints, found: NDArray[np.int64], shape: tuple[int, ...], masks: list[int]) -> None:
+    def add(
+        self, tables: Ints, found: NDArray[np.int64], shape: tuple[int, ...], masks: list[int]
+    ) -> None:
         template = self._template(shape, masks)
         self.per_table[tables] = len(template)
         self.per_table_direct[tables] = sum(e.owner < 0 for e in template)
@@ -202,12 +228,28 @@ class _FanBuilder:
             node[at] = nodes
             owners = np.array([e.owner for e in template])
             owner[at] = np.where(owners >= 0, start + owners, -1)
-            for name, array in (("coef", coef), ("kind", kind), ("map_at", map_at), ("width", width), ("summed", summed)):
+            for name, array in (
+                ("coef", coef),
+                ("kind", kind),
+                ("map_at", map_at),
+                ("width", width),
+                ("summed", summed),
+            ):
                 array[at] = np.array([getattr(e, name) for e in template])
         msg_at = np.concatenate([[0], np.cumsum(width)[:-1]]).astype(np.int64) if total else width
         maps = np.concatenate(self.pool) if self.pool else np.zeros(0, np.int32)
         return Fan(
-            ptr, ptr[:-1] + self.per_table_direct, node, owner, coef, kind, map_at, msg_at, width, summed, maps
+            ptr,
+            ptr[:-1] + self.per_table_direct,
+            node,
+            owner,
+            coef,
+            kind,
+            map_at,
+            msg_at,
+            width,
+            summed,
+            maps,
         )
 
     def _template(self, shape: tuple[int, ...], masks: list[int]) -> list[_Template]:
@@ -228,7 +270,14 @@ class _FanBuilder:
             place = next(i for i, o in enumerate(direct) if m & o == m)
             n, above = _cells(shape, m), _cells(shape, direct[place])
             out.append(
-                _Template(m, place, weight[m] * n / above, *self._map(shape, direct[place], m), n, cells / n)
+                _Template(
+                    m,
+                    place,
+                    weight[m] * n / above,
+                    *self._map(shape, direct[place], m),
+                    n,
+                    cells / n,
+                )
             )
         return out
 

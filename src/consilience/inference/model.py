@@ -10,42 +10,11 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import DomainError
+from consilience.inference.diagnostics import Diagnostics
+from consilience.inference.settings import Settings
 from consilience.measurements import BoundMeasurement, Query, as_query
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import Plan, show_bytes
-
-
-@dataclass(frozen=True)
-class Diagnostics:
-    """How the model was made and how far it can be trusted."""
-
-    plan: Plan | None
-    method: str
-    status: str
-    advice: str
-    converged: bool
-    objective: float
-    bound: float
-    violation: float
-    iterations: int
-    seconds: float
-    prior: str | None = None
-    prior_strength: float | None = None
-
-    @property
-    def gap(self) -> float:
-        """(objective - lower bound) / |objective|, rigorous."""
-        return max(0.0, self.objective - self.bound) / max(abs(self.objective), 1e-300)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.method}: {self.status}" + (f" ({self.advice})" if self.advice else ""),
-            f"objective {self.objective:.6g}, at most {self.gap:.2g} (relative) above the optimum",
-            f"consistency violation {self.violation:.2g}; {self.iterations} iterations, {self.seconds:.2f} s",
-        ]
-        if self.prior is not None:
-            lines.append(f"prior: {self.prior} (biased towards it), strength {self.prior_strength:.3g}")
-        return "\n".join(lines)
+from consilience.solvers.planner import show_bytes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,6 +30,7 @@ class Model:
     tau: CliqueVector
     measurements: tuple[BoundMeasurement, ...]
     diagnostics: Diagnostics
+    settings: Settings | None = None
 
     def marginal(self, attributes: str | Iterable[str]) -> Buffer:
         """Expected counts over these attributes, axes in the order asked for."""
@@ -122,7 +92,9 @@ class Model:
         found = frozenset.intersection(*sets) if sets else frozenset()
         if not found:
             return None
-        return self.graph.regions[min(found, key=lambda i: (self.domain.size(self.graph.regions[i]), i))]
+        return self.graph.regions[
+            min(found, key=lambda i: (self.domain.size(self.graph.regions[i]), i))
+        ]
 
     @cached_property
     def _holders(self) -> dict[str, frozenset[int]]:

@@ -8,13 +8,13 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.inference.model import Diagnostics, Model
+from consilience.inference.diagnostics import Diagnostics
+from consilience.inference.model import Model
+from consilience.inference.settings import Settings, solve
 from consilience.measurements import Loss, Measurement, SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import Plan, build_graph, make_plan, plan_for_graph
-from consilience.solvers.prox import prox_pgm
 from consilience.solvers.solution import Iteration, Solution
-from consilience.solvers.splitting import splitting
 
 
 def plan(
@@ -29,10 +29,14 @@ def plan(
     bound = [m.bind(domain) for m in measurements]
     cliques = tuple(dict.fromkeys(m.clique for m in bound if m.clique))
     if not cliques:
-        raise MeasurementError("a reconstruction must have at least one measurement of a marginal, got none")
+        raise MeasurementError(
+            "a reconstruction must have at least one measurement of a marginal, got none"
+        )
     if isinstance(consistency, RegionGraph):
         return plan_for_graph(consistency, len(cliques), solver, memory, squared=True)
-    return make_plan(domain, cliques, consistency=consistency, solver=solver, memory=memory, squared=True)
+    return make_plan(
+        domain, cliques, consistency=consistency, solver=solver, memory=memory, squared=True
+    )
 
 
 def reconstruct(
@@ -76,30 +80,20 @@ def reconstruct(
         raise ConsilienceError(f"tolerance must be positive and finite, got {tolerance}")
     if iterations is not None and iterations < 0:
         raise ConsilienceError(f"iterations must be at least 0, got {iterations}")
-    solution = _solve(loss, graph, chosen.solver, possible, iterations, tolerance, progress)
-    return model_of(domain, loss, graph, solution, chosen)
-
-
-def _solve(
-    loss: SquaredLoss,
-    graph: RegionGraph,
-    solver: str,
-    possible: Mapping[Clique, Buffer] | None,
-    iterations: int | None,
-    tolerance: float,
-    progress: Callable[[Iteration], None] | None,
-) -> Solution:
-    if solver == "splitting":
-        return splitting(
-            loss, graph, iterations=iterations, tolerance=tolerance, possible=possible, callback=progress
-        )
-    if possible:
-        raise ConsilienceError("declared impossible cells need solver='splitting' here; leave solver='auto'")
-    return prox_pgm(loss, graph, iterations=iterations, tolerance=tolerance, callback=progress)
+    settings = Settings(
+        chosen.solver, total is not None, iterations, tolerance, prior, seed, dict(possible or {})
+    )
+    solution = solve(loss, graph, settings, progress)
+    return model_of(domain, loss, graph, solution, chosen, settings)
 
 
 def model_of(
-    domain: Domain, loss: SquaredLoss, graph: RegionGraph, solution: Solution, chosen: Plan | None
+    domain: Domain,
+    loss: SquaredLoss,
+    graph: RegionGraph,
+    solution: Solution,
+    chosen: Plan | None,
+    settings: Settings | None = None,
 ) -> Model:
     """The model of a solution."""
     diagnostics = Diagnostics(
@@ -114,7 +108,7 @@ def model_of(
         solution.iterations,
         solution.seconds,
     )
-    return Model(domain, loss.total, graph, solution.tau, loss.measurements, diagnostics)
+    return Model(domain, loss.total, graph, solution.tau, loss.measurements, diagnostics, settings)
 
 
 __all__ = ["Loss", "plan", "reconstruct"]

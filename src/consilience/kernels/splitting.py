@@ -141,7 +141,7 @@ def prox_all(v: Any, extra: Any, mode: Any, pull: Any, z: Any, at: Any, rows: An
 
 
 @njit(**PARALLEL)
-def gather(v: Any, y: Any, extra: Any, mode: Any, pull: Any, mix: Any, msg: Any, chunk: Any, at: Any, rows: Any,
+def gather(v: Any, z: Any, y: Any, extra: Any, mode: Any, pull: Any, mix: Any, msg: Any, chunk: Any, at: Any, rows: Any,
            inner: Any, ptr: Any, direct: Any, edge: Any, node: Any, owner: Any, kind: Any, map_at: Any, msg_at: Any,
            width: Any, maps: Any, node_rows: Any, node_inner: Any) -> None:
     """For each root: m = mix (2 prox(v) - v) + (1 - mix) y, summed down to every node below it."""
@@ -149,7 +149,9 @@ def gather(v: Any, y: Any, extra: Any, mode: Any, pull: Any, mix: Any, msg: Any,
         for r in range(chunk[k], chunk[k + 1]):
             lo, n = at[r], rows[r] * inner[r]
             m = np.empty(n)
-            _blend(mode[r], v[lo : lo + n], y[lo : lo + n], extra[lo : lo + n], pull[r], mix[r], m)
+            if mode[r] > NONNEGATIVE:
+                prox_cells(mode[r], v[lo : lo + n], extra[lo : lo + n], pull[r], z[lo : lo + n])
+            _blend(mode[r], v[lo : lo + n], z[lo : lo + n], y[lo : lo + n], mix[r], m)
             sum_down(m, 0, rows[r], inner[r], msg, ptr[r], direct[r], edge, kind, map_at, msg_at, width, maps)
             for e in range(direct[r], ptr[r + 1]):
                 o = owner[e]
@@ -158,14 +160,14 @@ def gather(v: Any, y: Any, extra: Any, mode: Any, pull: Any, mix: Any, msg: Any,
 
 
 @njit(**LOOP)
-def _blend(mode: int, v: Any, y: Any, extra: Any, pull: float, mix: float, m: Any) -> None:
+def _blend(mode: int, v: Any, z: Any, y: Any, mix: float, m: Any) -> None:
+    """m = mix (2z - v) + (1 - mix) y. Clipping at zero makes 2z - v = |v|, so plain non-negativity stores no z."""
     if mode == NONNEGATIVE:
         for c in range(v.size):
             m[c] = mix * abs(v[c]) + (1.0 - mix) * y[c]
     else:
-        prox_cells(mode, v, extra, pull, m)
         for c in range(v.size):
-            m[c] = mix * (2.0 * m[c] - v[c]) + (1.0 - mix) * y[c]
+            m[c] = mix * (2.0 * z[c] - v[c]) + (1.0 - mix) * y[c]
 
 
 @njit(**PARALLEL)
@@ -228,7 +230,7 @@ def adjust_nodes(target: Any, msg: Any, nodes: Any, at: Any, rows: Any, inner: A
 
 
 @njit(**PARALLEL)
-def scatter(update: bool, v: Any, y: Any, extra: Any, mode: Any, pull: Any, mix: Any, data: Any, penalty: Any, relax: float,
+def scatter(update: bool, v: Any, z: Any, y: Any, extra: Any, mode: Any, pull: Any, mix: Any, data: Any, penalty: Any, relax: float,
             stats: Any, x_out: Any, target: Any, msg: Any, chunk: Any, at: Any, rows: Any, inner: Any, ptr: Any,
             direct: Any, node: Any, owner: Any, coef: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
             node_at: Any, node_rows: Any, node_inner: Any) -> None:
@@ -239,27 +241,26 @@ def scatter(update: bool, v: Any, y: Any, extra: Any, mode: Any, pull: Any, mix:
             _corrections(target, node_at, node_rows, node_inner, msg, ptr[r], direct[r], ptr[r + 1], node, owner, coef,
                          kind, map_at, msg_at, width, maps)
             x = np.empty(n)
-            old, want, more = v[lo : lo + n], y[lo : lo + n], extra[lo : lo + n]
-            _blend(mode[r], old, want, more, pull[r], mix[r], x)
+            old, want, more, kept = v[lo : lo + n], y[lo : lo + n], extra[lo : lo + n], z[lo : lo + n]
+            _blend(mode[r], old, kept, want, mix[r], x)
             add_up(x, rows[r], inner[r], msg, ptr[r], direct[r], kind, map_at, msg_at, maps)
             if update and mode[r] == NONNEGATIVE:
                 for c in range(n):
                     u = old[c]
                     old[c] = u + relax * (x[c] - max(u, 0.0))
+            elif update:
+                for c in range(n):
+                    old[c] += relax * (x[c] - kept[c])
             else:
-                z = np.empty(n)
-                prox_cells(mode[r], old, more, pull[r], z)
-                if update:
-                    for c in range(n):
-                        old[c] += relax * (x[c] - z[c])
+                if mode[r] == NONNEGATIVE:
+                    kept = np.maximum(old, 0.0)
+                if mode[r] <= MASKED:
+                    _measure(mode[r], x, kept, old, want, more, data[r], penalty[r], relax, stats[r])
                 else:
-                    if mode[r] <= MASKED:
-                        _measure(mode[r], x, z, old, want, more, data[r], penalty[r], relax, stats[r])
-                    else:
-                        _measure_general(mode[r], x, z, old, want, more, data[r], penalty[r], pull[r], relax, stats[r])
-                    out = x_out[lo : lo + n]
-                    for c in range(n):
-                        out[c] = x[c]
+                    _measure_general(mode[r], x, kept, old, want, more, data[r], penalty[r], pull[r], stats[r])
+                out = x_out[lo : lo + n]
+                for c in range(n):
+                    out[c] = x[c]
 
 
 @njit(**LOOP)
@@ -298,7 +299,7 @@ def _measure(mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: float, rh
 
 
 @njit(**LOOP)
-def _measure_general(mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: float, rho: float, pull: float, relax: float,
+def _measure_general(mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: float, rho: float, pull: float,
                      out: Any) -> None:
     """The same where a further convex term g acts on z: g >= g(z) + rho <v - z, . - z> joins the bound. out[8] is g(z).
 
@@ -306,7 +307,7 @@ def _measure_general(mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: f
     """
     uniform = 1.0 / x.size
     gap, fit, off, cross, square, least, extra_value = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    tangent, support, lowest = 0.0, 0.0, 1e300
+    tangent, support, lowest, along, bend = 0.0, 0.0, 1e300, 0.0, 0.0
     for c in range(x.size):
         d = x[c] - z[c]
         gap += d * d
@@ -316,12 +317,19 @@ def _measure_general(mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: f
         cross += f * x[c]
         square += x[c] * x[c]
         least = max(least, -x[c] / (uniform - x[c])) if x[c] < 0.0 else least
+        h = rho * (z[c] - x[c])
         tangent += rho * (2.0 * z[c] - v[c] - x[c]) * x[c]
         support += rho * (v[c] - z[c]) * z[c]
-        lowest = min(lowest, rho * (z[c] - x[c]))
+        lowest = min(lowest, h)
+        along += rho * (v[c] - z[c]) * (x[c] - z[c])
+        bend += h * h
         if mode == ABSOLUTE:
             extra_value += rho * pull * abs(z[c] - extra[c])
         elif mode == ENTROPIC and extra[c] > 0.0:
             extra_value += rho * pull * (z[c] * (log(max(z[c], 1e-300)) - log(extra[c]) - 1.0) + extra[c])
+    term = lowest - tangent - support
+    if w > 0.0:
+        # The linear parts add up to h = rho (z - x), small; the quadratic of f bounds it to second order.
+        term = max(term, along - bend / (2.0 * w))
     out[0], out[1], out[2], out[3], out[4] = gap, gap, 0.5 * w * fit, off, cross
-    out[5], out[6], out[7], out[8] = square, least, lowest - tangent - support + extra_value, extra_value
+    out[5], out[6], out[7], out[8] = square, least, term + extra_value, extra_value

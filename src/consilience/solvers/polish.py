@@ -6,12 +6,37 @@ rebuilding every child as its first parent's marginal, so that what is left is m
 
 from __future__ import annotations
 
+import numpy as np
+
 from consilience.domain import CliqueVector
+from consilience.kernels.tables import FLOOR
 from consilience.oracles.beliefs import Beliefs, Sweeper
 from consilience.regions.region_graph import RegionGraph
+from consilience.regions.wiring import Wiring
 
 POLISHED = 1e-11
 MOST_SWEEPS = 20_000
+
+
+def polish_tables(graph: RegionGraph, roots: CliqueVector) -> tuple[CliqueVector, float]:
+    """The same from positive tables of the regions without parents that nearly agree."""
+    wiring = Wiring.of(graph)
+    vector = CliqueVector(graph.layout)
+    parent_of: dict[int, int] = {}
+    for p, c in graph.edge_array.tolist():
+        parent_of.setdefault(c, p)
+    for region in sorted(range(len(graph.regions)), key=lambda r: -len(graph.regions[r])):
+        name = graph.regions[region]
+        if region in parent_of:
+            above = graph.regions[parent_of[region]]
+            axes = tuple(i for i, a in enumerate(above) if a not in name)
+            vector[name][...] = vector[above].sum(axis=axes)
+        else:
+            vector[name][...] = roots[name]
+    beliefs = Beliefs.uniform(wiring)
+    beliefs.tau = np.maximum(wiring.enter(vector), FLOOR)
+    beliefs.settle()
+    return polish(graph, beliefs, limit=2000)
 
 
 def polish(graph: RegionGraph, beliefs: Beliefs, limit: int = MOST_SWEEPS) -> tuple[CliqueVector, float]:

@@ -86,6 +86,8 @@ class Splitting:
         self._structural_zeros(possible or {})
         self.v = self._first()
         self.rho = 1.0
+        self.pace = np.where(self.data > 0, self.data, self._typical())
+        """Penalty of each table before the common factor rho."""
         self._weigh()
 
     # -- building --------------------------------------------------------------------------------
@@ -108,6 +110,7 @@ class Splitting:
         self.down_edge = np.arange(len(self.ties.down.node), dtype=np.int64)
         self.inner_edge = np.arange(len(self.ties.inner.node), dtype=np.int64)
         self.no_out = np.zeros(0)
+        self.z = np.zeros(0)
 
     def _data(self, weights: Buffer, targets: CliqueVector, roots: dict[Clique, int]) -> None:
         """Targets and weights of the roots, and the constant part of each node's mean from what is measured below."""
@@ -173,10 +176,12 @@ class Splitting:
         v /= np.repeat(mass, cells)
         return v
 
+    def _typical(self) -> float:
+        return float(np.median(self.data[self.data > 0])) if np.any(self.data > 0) else 1.0
+
     def _weigh(self) -> None:
         """Weights that depend on the penalty."""
-        typical = np.median(self.data[self.data > 0]) if np.any(self.data > 0) else 1.0
-        self.penalty = self.rho * np.where(self.data > 0, self.data, typical)
+        self.penalty = self.rho * self.pace
         for i, copy in enumerate(self.copies):
             self.penalty[len(self.root_cliques) + i] = self.rho * max(copy.weight * copy.stiffness, 1e-12)
         whole = self.data + self.penalty
@@ -193,7 +198,7 @@ class Splitting:
         """Messages and node targets of the consistent point closest to 2 prox(v) - v and the data."""
         t, n, d, i = self.ties.roots, self.ties.nodes, self.ties.down, self.ties.inner
         kernels.gather(
-            self.v, self.y, self.extra, self.mode, self.pull, self.mix, self.msg, self.chunk, t.at, t.rows, t.inner,
+            self.v, self._kept(), self.y, self.extra, self.mode, self.pull, self.mix, self.msg, self.chunk, t.at, t.rows, t.inner,
             d.ptr, d.direct, self.down_edge, d.node, d.owner, d.kind, d.map_at, d.msg_at, d.width, d.maps, n.rows, n.inner,
         )  # fmt: skip
         for level in self.levels:
@@ -209,13 +214,19 @@ class Splitting:
     def _spread(self, update: bool, out: Buffer) -> None:
         t, n, d = self.ties.roots, self.ties.nodes, self.ties.down
         kernels.scatter(
-            update, self.v, self.y, self.extra, self.mode, self.pull, self.mix, self.data, self.penalty, RELAX,
+            update, self.v, self._kept(), self.y, self.extra, self.mode, self.pull, self.mix, self.data, self.penalty, RELAX,
             self.stats, out, self.target, self.msg, self.chunk, t.at, t.rows, t.inner, d.ptr, d.direct, d.node, d.owner,
             d.coef, d.kind, d.map_at, d.msg_at, d.width, d.maps, n.at, n.rows, n.inner,
         )  # fmt: skip
 
+    def _kept(self) -> Buffer:
+        """Room for z; plain non-negativity needs none."""
+        if len(self.z) != len(self.v) and np.any(self.mode):
+            self.z = np.empty_like(self.v)
+        return self.z
+
     def iterate(self) -> None:
-        with threads_for(self.cells):
+        with threads_for(self.work):
             self._solve_copies()
             self.project()
             self._spread(True, self.no_out)
@@ -233,7 +244,7 @@ class Splitting:
 
     def check(self, x: Buffer) -> Check:
         """Objective, feasible objective and lower bound at the current v; x receives the consistent point."""
-        with threads_for(self.cells):
+        with threads_for(self.work):
             self._solve_copies()
             self.project()
             self._spread(False, x)
@@ -267,7 +278,7 @@ class Splitting:
         return Check(
             value,
             objective,
-            min(bound, objective),
+            bound,
             float(np.sqrt(norm @ gap)),
             float(np.sqrt(norm @ move)),
             shrink,
@@ -283,11 +294,16 @@ class Splitting:
         self.pull /= factor
         self._weigh()
 
+    @property
+    def work(self) -> int:
+        """Cells, counted tenfold where each needs a transcendental equation solved."""
+        return self.cells * (10 if kernels.ENTROPIC in self.mode else 1)
+
     def _prox(self) -> Buffer:
         """z, table by table in one compiled call."""
         z = np.empty_like(self.v)
         t = self.ties.roots
-        with threads_for(self.cells):
+        with threads_for(self.work):
             kernels.prox_all(self.v, self.extra, self.mode, self.pull, z, t.at, t.rows, t.inner)
         return z
 

@@ -29,7 +29,7 @@ BOLDER = 2.0
 2,000 steps; with finer noise (20), 4 is 1.4 % above the optimum after 1,500 steps and 40 does not converge."""
 STEPS = {64: 4_000, 256: 1_500}
 COARSE = 200.0
-"""Noise at which plain mirror descent can converge in so many steps."""
+"""Noise at which plain mirror descent comes close to its end in so many steps."""
 SAFE_RATE = (STDDEV / RECORDS) ** 2
 """Step for distributions that smoothness guarantees; mbi's tables sum to RECORDS, so its step is RECORDS times this."""
 

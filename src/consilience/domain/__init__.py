@@ -1,6 +1,6 @@
 """The nouns of the numeric core: Domain, Clique, CliqueVector, workloads."""
 
-from consilience.domain.clique_vector import Buffer, CliqueVector, Layout
+from consilience.domain.clique_vector import Buffer, CliqueVector, Layout, dot
 from consilience.domain.domain import Clique, Domain
 from consilience.domain.workloads import Workload, all_marginals, closure, maximal, random_marginals
 
@@ -13,6 +13,7 @@ __all__ = [
     "Workload",
     "all_marginals",
     "closure",
+    "dot",
     "maximal",
     "random_marginals",
 ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Clique, Layout
+from consilience.domain import Buffer, Clique, Layout, dot
 from consilience.measurements.loss import BoundLoss
 from consilience.measurements.queries import Identity
 from consilience.measurements.query import Query
@@ -45,7 +45,7 @@ class Square(Penalty):
         return 1.0
 
     def value(self, u: Buffer) -> float:
-        return 0.5 * float(u @ u)
+        return 0.5 * dot(u, u)
 
     def derivative(self, u: Buffer) -> Buffer:
         return u
@@ -63,7 +63,7 @@ class Huber(Penalty):
 
     def value(self, u: Buffer) -> float:
         slope = self._slope(u)
-        return float(slope @ u) - 0.5 * self.delta * float(slope @ slope)
+        return dot(slope, u) - 0.5 * self.delta * dot(slope, slope)
 
     def derivative(self, u: Buffer) -> Buffer:
         return self._slope(u)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from consilience.domain import Buffer, CliqueVector
+from consilience.domain import Buffer, CliqueVector, dot
 from consilience.errors import RegionGraphError
 from consilience.kernels import sweep as kernels
 from consilience.kernels.tables import FLOOR
@@ -101,7 +101,7 @@ class Beliefs:
     @property
     def dual(self) -> float:
         """D(lambda), exact once the beliefs are settled. Problem 3's value is at least -D."""
-        return float(self.wiring.kappa @ self.shift)
+        return dot(self.wiring.kappa, self.shift)
 
     def peaks(self) -> Buffer:
         """max over x of B_r(x) / kappa_r, per region."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.domain import Buffer, CliqueVector
+from consilience.domain import Buffer, CliqueVector, dot
 from consilience.errors import LossError, RegionGraphError
 from consilience.kernels.sweep import rise
 from consilience.measurements import BoundLoss, Loss, SquaredLoss
@@ -60,8 +60,8 @@ class LocalProblem:
         assert self.fused is not None
         weights, targets, constant = self.fused
         self.sweeper.step_squared(state, targets, rate * weights / self.positive, foresee)
-        value = 0.5 * float(weights @ self.sweeper.square) + constant
-        return value, float(weights @ self.sweeper.cross)
+        value = 0.5 * dot(weights, self.sweeper.square) + constant
+        return value, dot(weights, self.sweeper.cross)
 
     def sweep(self, state: Beliefs) -> None:
         self.sweeper.sweep(state)
@@ -71,7 +71,7 @@ class LocalProblem:
         t = self.wiring.tables
         out = np.empty(len(t.at))
         rise(before.tau, after.tau, out, t.at, t.rows, t.inner)
-        return -float(self.kappa @ (out + after.shift - before.shift))
+        return -dot(self.kappa, out + after.shift - before.shift)
 
     def _fuse(self, loss: Loss) -> tuple[Buffer, Buffer, float] | None:
         if not isinstance(loss, SquaredLoss):

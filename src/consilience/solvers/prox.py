@@ -18,6 +18,7 @@ from time import perf_counter
 
 import numpy as np
 
+from consilience.domain import dot
 from consilience.errors import LossError
 from consilience.kernels.threads import SERIAL_CELLS
 from consilience.measurements import Loss
@@ -194,7 +195,7 @@ class _Run:
             else:
                 self.beliefs.settle()
                 value, gradient = self.problem.value_and_grad(self.beliefs.tau)
-                cross = float(gradient @ self.beliefs.tau)
+                cross = dot(gradient, self.beliefs.tau)
                 self.problem.step(self.beliefs, gradient, self.rate, self.foresee)
             values.append(value)
             crosses.append(cross)

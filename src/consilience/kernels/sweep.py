@@ -137,18 +137,61 @@ def step(
                 rescale(tau, lo, hi, 1.0 / mass[r])
                 mass[r] = 1.0
             else:
-                sum_down(tau, lo, rows[r], inner[r], msg, ptr[i], ptr[i + 1], edge_of, kind, map_at, msg_at, width, maps)
+                sum_down(
+                    tau,
+                    lo,
+                    rows[r],
+                    inner[r],
+                    msg,
+                    ptr[i],
+                    ptr[i + 1],
+                    edge_of,
+                    kind,
+                    map_at,
+                    msg_at,
+                    width,
+                    maps,
+                )
                 _spread(msg, ptr[i], ptr[i + 1], edge_of, msg_at, width, 1.0 / mass[r])
 
 
 @njit(**PARALLEL)
-def project(tau: Any, mass: Any, msg: Any, chunk: Any, parents: Any, ptr: Any, edge_of: Any, at: Any, rows: Any, inner: Any,
-            kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any) -> None:
+def project(
+    tau: Any,
+    mass: Any,
+    msg: Any,
+    chunk: Any,
+    parents: Any,
+    ptr: Any,
+    edge_of: Any,
+    at: Any,
+    rows: Any,
+    inner: Any,
+    kind: Any,
+    map_at: Any,
+    msg_at: Any,
+    width: Any,
+    maps: Any,
+) -> None:
     """Sum every listed region down each of its listed edges, as if it had mass one."""
     for k in prange(chunk.size - 1):
         for i in range(chunk[k], chunk[k + 1]):
             p = parents[i]
-            sum_down(tau, at[p], rows[p], inner[p], msg, ptr[i], ptr[i + 1], edge_of, kind, map_at, msg_at, width, maps)
+            sum_down(
+                tau,
+                at[p],
+                rows[p],
+                inner[p],
+                msg,
+                ptr[i],
+                ptr[i + 1],
+                edge_of,
+                kind,
+                map_at,
+                msg_at,
+                width,
+                maps,
+            )
             if mass[p] != 1.0:
                 _spread(msg, ptr[i], ptr[i + 1], edge_of, msg_at, width, 1.0 / mass[p])
 
@@ -201,7 +244,11 @@ def _factors(cells: Any, drift: Any, mean: Any, weight: float) -> None:
 
 
 @njit(**PARALLEL)
-def combine(tau: Any, shift: Any, msg: Any, drift: Any,
+def combine(
+    tau: Any,
+    shift: Any,
+    msg: Any,
+    drift: Any,
     gap: Any,
     lift: Any,
     weight: Any,
@@ -346,8 +393,20 @@ def rise(before: Any, after: Any, out: Any, at: Any, rows: Any, inner: Any) -> N
 
 
 @njit(**PARALLEL)
-def foresee(tau: Any, msg: Any, drift: Any, kappa: Any, children: Any, ptr: Any, edge_of: Any, parent_of: Any, at: Any,
-            rows: Any, inner: Any, msg_at: Any) -> None:
+def foresee(
+    tau: Any,
+    msg: Any,
+    drift: Any,
+    kappa: Any,
+    children: Any,
+    ptr: Any,
+    edge_of: Any,
+    parent_of: Any,
+    at: Any,
+    rows: Any,
+    inner: Any,
+    msg_at: Any,
+) -> None:
     """Messages for `scale` that repeat the drift on the parents, while each child moves against it to keep theta."""
     for i in prange(children.size):
         t = children[i]

@@ -45,7 +45,9 @@ class LocalProblem:
         inside = self.wiring.leave(values).values if not self.wiring.same_order else values
         value, gradient = self.bound.value_and_grad(inside)
         if not np.isfinite(value) or not np.all(np.isfinite(gradient)):
-            raise LossError("the loss must give a finite value and gradient on distributions, got NaN or infinity")
+            raise LossError(
+                "the loss must give a finite value and gradient on distributions, got NaN or infinity"
+            )
         if self.kappa.min() == 0.0:
             gradient = self._move_up(gradient)
         if self.wiring.same_order:

@@ -39,7 +39,9 @@ def polish_tables(graph: RegionGraph, roots: CliqueVector) -> tuple[CliqueVector
     return polish(graph, beliefs, limit=2000)
 
 
-def polish(graph: RegionGraph, beliefs: Beliefs, limit: int = MOST_SWEEPS) -> tuple[CliqueVector, float]:
+def polish(
+    graph: RegionGraph, beliefs: Beliefs, limit: int = MOST_SWEEPS
+) -> tuple[CliqueVector, float]:
     """Consistent, non-negative tau and the violation that is left; the given beliefs stay as they are."""
     state = beliefs.copy()
     sweeper = Sweeper(state.wiring, "sequential")

@@ -160,7 +160,9 @@ class _Run:
                 allowed = max(allowed * 0.3, 1e-13)
                 if failures > 30:
                     self.note_bound()
-                    return stalled(self.done, self._gap(before), tolerance or 0.0, "the relative gap")
+                    return stalled(
+                        self.done, self._gap(before), tolerance or 0.0, "the relative gap"
+                    )
                 continue
             failures = 0
             for value, cross in zip(values[:-1], crosses, strict=True):
@@ -175,7 +177,11 @@ class _Run:
                 self.note_bound()
                 gap = self._gap(after)
                 next_check = int(1.25 * self.done) + BLOCK
-                if tolerance is not None and gap <= 0.5 * tolerance and self.beliefs.violation <= 1e-6:
+                if (
+                    tolerance is not None
+                    and gap <= 0.5 * tolerance
+                    and self.beliefs.violation <= 1e-6
+                ):
                     return CONVERGED
                 if self.done >= 2 * self.window.first + 4 * BLOCK:
                     self.window = _Window(self.beliefs.copy(), self.done)

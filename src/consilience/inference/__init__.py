@@ -1,8 +1,9 @@
 """Models: reconstruction, answers, uncertainty, files."""
 
 from consilience.inference.diagnostics import Diagnostics
-from consilience.inference.model import Model
+from consilience.inference.model import Model, load
 from consilience.inference.reconstruct import plan, reconstruct
 from consilience.inference.settings import Settings
+from consilience.inference.uncertainty import Uncertainty
 
-__all__ = ["Diagnostics", "Model", "Settings", "plan", "reconstruct"]
+__all__ = ["Diagnostics", "Model", "Settings", "Uncertainty", "load", "plan", "reconstruct"]

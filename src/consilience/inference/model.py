@@ -1,17 +1,21 @@
-"""Model: the fitted thing. Any marginal in the model, linear queries on it, how good it is, and a file that keeps it."""
+"""Model: the fitted thing. Any marginal in the model, linear queries on it, how sure it is, and a file that keeps it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import ndtri
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
-from consilience.errors import DomainError
+from consilience.errors import ConsilienceError, DomainError
 from consilience.inference.diagnostics import Diagnostics
+from consilience.inference.files import read, write
 from consilience.inference.settings import Settings
+from consilience.inference.uncertainty import Asked, Progress, Uncertainty, uncertainties
 from consilience.measurements import BoundMeasurement, Query, as_query
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import show_bytes
@@ -36,12 +40,7 @@ class Model:
         """Expected counts over these attributes, axes in the order asked for."""
         order = self._asked(attributes)
         clique = self.domain.clique(order)
-        table = self._in_model(clique)
-        if table is None:
-            raise DomainError(
-                f"some measured region must contain {clique}, none does; measure it, or a clique that holds it"
-            )
-        counts = table * self.total
+        counts = self._table(clique) * self.total
         return counts.transpose([clique.index(a) for a in order]) if clique else counts
 
     def answer(self, attributes: str | Iterable[str], query: Query | Buffer) -> Buffer:
@@ -52,6 +51,94 @@ class Model:
     def in_model(self, attributes: str | Iterable[str]) -> bool:
         """Whether some region contains these attributes, so that the answer was fitted and not inferred."""
         return self._cover(self.domain.clique(self._asked(attributes))) is not None
+
+    def region_of(self, attributes: str | Iterable[str]) -> Clique:
+        """The smallest region that contains these attributes, the first one among equals: where their answer is read."""
+        clique = self.domain.clique(attributes)
+        found = self._cover(clique)
+        if found is None:
+            raise DomainError(
+                f"some measured region must contain {clique}, none does; measure it, or a clique that holds it"
+            )
+        return found
+
+    # -- how sure ------------------------------------------------------------------------------------
+
+    def uncertainty(
+        self,
+        attributes: str | Iterable[str],
+        query: Query | Buffer | None = None,
+        *,
+        method: str = "auto",
+        replicates: int = 50,
+        rng: np.random.Generator | int = 0,
+        progress: Progress | None = None,
+    ) -> Uncertainty:
+        """Standard errors and bias, in counts, of `marginal(attributes)` or, with a query, of `answer(attributes, query)`.
+
+        method "closed-form": those of least squares under local consistency, right where no cell is near zero.
+        "bootstrap": refits to the model's own answers with fresh noise. "auto": the closed form where it holds. `rng` is a
+        generator or a seed, for the bootstrap alone; progress sees (refits done, refits asked for).
+        """
+        asked = [self._question(attributes, query)]
+        return uncertainties(self, asked, method, replicates, rng, progress)[0]
+
+    def uncertainties(
+        self,
+        marginals: Iterable[str | Iterable[str]],
+        *,
+        method: str = "auto",
+        replicates: int = 50,
+        rng: np.random.Generator | int = 0,
+        progress: Progress | None = None,
+    ) -> list[Uncertainty]:
+        """`uncertainty` of many marginals from the same refits."""
+        asked = [self._question(a, None) for a in marginals]
+        return uncertainties(self, asked, method, replicates, rng, progress)
+
+    def stderr(
+        self,
+        attributes: str | Iterable[str],
+        query: Query | Buffer | None = None,
+        *,
+        method: str = "auto",
+        replicates: int = 50,
+        rng: np.random.Generator | int = 0,
+        progress: Progress | None = None,
+    ) -> Buffer:
+        """The standard error, in counts, of each number of `marginal(attributes)` or `answer(attributes, query)`."""
+        found = self.uncertainty(
+            attributes, query, method=method, replicates=replicates, rng=rng, progress=progress
+        )
+        return found.stderr
+
+    def interval(
+        self,
+        attributes: str | Iterable[str],
+        level: float = 0.9,
+        *,
+        method: str = "auto",
+        replicates: int = 50,
+        rng: np.random.Generator | int = 0,
+        progress: Progress | None = None,
+    ) -> tuple[Buffer, Buffer]:
+        """(low, high) counts for each cell: the marginal plus and minus a normal multiple of its standard error, low >= 0.
+
+        docs/uncertainty.md says how often such intervals hold the truth, and where they fall short.
+        """
+        if not 0 < level < 1:
+            raise ConsilienceError(f"level must be between 0 and 1, got {level}")
+        table = self.marginal(attributes)
+        reach = float(ndtri(0.5 + level / 2)) * self.stderr(
+            attributes, method=method, replicates=replicates, rng=rng, progress=progress
+        )
+        return np.maximum(table - reach, 0.0), table + reach
+
+    # -- files ---------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one file (npz with JSON inside, no pickle), all of it or nothing."""
+        write(path, self)
 
     @property
     def cliques(self) -> tuple[Clique, ...]:
@@ -74,22 +161,23 @@ class Model:
         self.domain.clique(order)
         return order
 
-    def _in_model(self, clique: Clique) -> Buffer | None:
+    def _question(self, attributes: str | Iterable[str], query: Query | Buffer | None) -> Asked:
+        order = self._asked(attributes)
+        self.region_of(order)
+        return order, None if query is None else as_query(query, self.domain.size(order))
+
+    def _table(self, clique: Clique) -> Buffer:
         if not clique:
             return np.array(1.0)
-        region = self._cover(clique)
-        if region is None:
-            return None
+        region = self.region_of(clique)
         axes = tuple(i for i, a in enumerate(region) if a not in clique)
         table = self.tau[region]
         return table.sum(axis=axes) if axes else table.copy()
 
     def _cover(self, clique: Clique) -> Clique | None:
-        """The smallest region that contains the clique, the first one among equals."""
-        if clique in self.tau.layout.index:
+        if not clique or clique in self.tau.layout.index:
             return clique
-        sets = [self._holders.get(a, frozenset()) for a in clique]
-        found = frozenset.intersection(*sets) if sets else frozenset()
+        found = frozenset.intersection(*(self._holders.get(a, frozenset()) for a in clique))
         if not found:
             return None
         return self.graph.regions[
@@ -103,3 +191,8 @@ class Model:
             for a in region:
                 holders.setdefault(a, set()).add(i)
         return {a: frozenset(s) for a, s in holders.items()}
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """The model that `Model.save` wrote, bit for bit; a damaged, foreign or newer file is a ModelFileError."""
+    return Model(**read(path))

@@ -1,0 +1,279 @@
+"""Standard errors of in-model answers: in closed form where non-negativity is inactive, else by parametric bootstrap.
+
+Least squares under local consistency is diagonal in the residual basis. Component t (one per attribute subset) has precision
+p_t = sum over measured a containing t and tied on t of 1 / (sigma_a^2 n_{a\\t}), its covariance is C_t / p_t with C_t the
+projection that centres along every axis of t, and a table on g is the sum of its components t spread over g:
+
+    Var(q . x_g) = sum_{t in g} ||C_t (q summed down to t)||^2 / (p_t n_{g\\t}^2),
+
+for q a single cell: prod_{i in t} (1 - 1/n_i) / (p_t n_{g\\t}^2). The empty t is the total: no variance when it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, combinations
+from math import inf, prod, sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from consilience.domain import Buffer, Clique
+from consilience.errors import ConsilienceError, MeasurementError
+from consilience.inference.settings import Settings, solve
+from consilience.measurements import BoundMeasurement, Measurement, Query, SquaredLoss
+
+if TYPE_CHECKING:
+    from consilience.inference.model import Model
+
+METHODS = ("auto", "closed-form", "bootstrap")
+CLEAR_OF_ZERO = 3.0
+"""The closed form is taken where every cell of the model is this many standard errors above zero."""
+LOOSEST = 1e-4
+"""Refits stop at this relative gap: the fit is then within a hundredth of the noise."""
+
+Asked = tuple[Clique, Query | None]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """Standard errors in counts, shaped like the answer, and where they come from.
+
+    For the bootstrap `stderr` is the root mean square deviation of refits around the model, so that it holds the bias that
+    non-negativity (or a prior) brings; `bias` is the mean deviation alone. In closed form the bias is zero.
+    """
+
+    stderr: Buffer
+    bias: Buffer
+    method: str
+    replicates: int
+
+
+def uncertainties(
+    model: Model,
+    asked: Sequence[Asked],
+    method: str,
+    replicates: int,
+    rng: np.random.Generator | int,
+    progress: Progress | None,
+) -> list[Uncertainty]:
+    """One `Uncertainty` per asked answer (attributes in the order asked for, query or None for the table)."""
+    if method not in METHODS:
+        raise ConsilienceError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if method == "auto":
+        method = "closed-form" if closed_form_holds(model) else "bootstrap"
+    if method == "closed-form":
+        return [_closed_form(model, attributes, query) for attributes, query in asked]
+    return _bootstrap(model, asked, replicates, np.random.default_rng(rng), progress)
+
+
+# -- closed form -------------------------------------------------------------------------------------
+
+
+def closed_form_holds(model: Model) -> bool:
+    """Whether the fit is plain least squares: identity queries, no prior, no cell near zero, everything determined."""
+    settings = model.settings or Settings()
+    if settings.prior is not None or settings.possible or _first_query(model) is not None:
+        return False
+    precision = _Precisions(model)
+    for i in model.graph.roots:
+        region = model.graph.regions[i]
+        variance = _cell_variance(model, precision, region, region)
+        least = float(model.tau[region].min()) * model.total
+        if not least >= CLEAR_OF_ZERO * sqrt(variance):
+            return False
+    return True
+
+
+def _closed_form(model: Model, attributes: Clique, query: Query | None) -> Uncertainty:
+    through = _first_query(model)
+    if through is not None:
+        raise MeasurementError(
+            f"closed-form standard errors need measurements of whole tables, got a query on {through.clique}; "
+            "use method='bootstrap'"
+        )
+    if (model.settings or Settings()).prior is not None:
+        raise ConsilienceError(
+            "closed-form standard errors need prior=None; use method='bootstrap'"
+        )
+    clique = model.domain.clique(attributes)
+    region = model.region_of(clique)
+    precision = _Precisions(model)
+    if query is None:
+        variance = _cell_variance(model, precision, clique, region)
+        spread = np.full(model.domain.shape_of(attributes), variance)
+    else:
+        spread = _query_variance(model, precision, attributes, region, query)
+    if not np.isfinite(spread).all():
+        raise MeasurementError(
+            f"closed-form standard errors need every part of {clique} measured, some of it is not; use method='bootstrap'"
+        )
+    return Uncertainty(np.sqrt(spread), np.zeros_like(spread), "closed-form", 0)
+
+
+def _first_query(model: Model) -> BoundMeasurement | None:
+    return next((m for m in model.measurements if not m.is_identity), None)
+
+
+class _Precisions:
+    """p_t in count scale for component t as region r sees it: what is measured on regions tied to r on t."""
+
+    def __init__(self, model: Model) -> None:
+        self.domain = model.domain
+        self.total_known = (model.settings or Settings()).total_known
+        self.measurements = model.measurements
+        self.everywhere = model.graph.kind in ("saturated", "junction tree")
+        self.sets = [frozenset(r) for r in model.graph.regions]
+        self.place = {r: i for i, r in enumerate(model.graph.regions)}
+        self.near: dict[int, list[tuple[int, int]]] = {}
+        for p, c in model.graph.edge_array.tolist():
+            self.near.setdefault(p, []).append((c, c))
+            self.near.setdefault(c, []).append((p, c))
+        self.homes = [
+            self.place[model.region_of(m.clique)] if m.clique else -1 for m in self.measurements
+        ]
+        self.holders: dict[str, list[int]] = {}
+        for j, m in enumerate(self.measurements):
+            for a in m.clique:
+                self.holders.setdefault(a, []).append(j)
+        self.known: dict[tuple[Clique, int], float] = {}
+
+    def of(self, t: Clique, region: int) -> float:
+        key = (t, -1 if self.everywhere or not t else region)
+        if key not in self.known:
+            self.known[key] = self._compute(t, region)
+        return self.known[key]
+
+    def _compute(self, t: Clique, region: int) -> float:
+        if not t and self.total_known:
+            return inf
+        inside = frozenset(t)
+        among = (
+            min((self.holders.get(a, []) for a in t), key=len)
+            if t
+            else range(len(self.measurements))
+        )
+        found = [j for j in among if inside.issubset(self.measurements[j].clique)]
+        if t and not self.everywhere:
+            tied = self._tied(inside, region)
+            found = [j for j in found if self.homes[j] in tied]
+        size = self.domain.size
+        return sum(
+            size(t) / (self.measurements[j].stddev ** 2 * size(self.measurements[j].clique))
+            for j in found
+        )
+
+    def _tied(self, inside: frozenset[str], region: int) -> set[int]:
+        """The regions that the graph's edges tie to this one on these attributes."""
+        seen, todo = {region}, [region]
+        while todo:
+            for other, child in self.near.get(todo.pop(), []):
+                if other not in seen and inside <= self.sets[child]:
+                    seen.add(other)
+                    todo.append(other)
+        return seen
+
+
+def _subsets(clique: Clique) -> Iterable[Clique]:
+    return chain.from_iterable(combinations(clique, k) for k in range(len(clique) + 1))
+
+
+def _cell_variance(model: Model, precision: _Precisions, clique: Clique, region: Clique) -> float:
+    domain = model.domain
+    place = precision.place.get(region, -1)
+    variance = 0.0
+    for t in _subsets(clique):
+        p = precision.of(t, place)
+        spread = domain.size(clique) / domain.size(t)
+        share = prod(1 - 1 / domain[a] for a in t)
+        if share > 0:
+            variance += share / (p * spread**2) if p > 0 else inf
+    return variance
+
+
+def _query_variance(
+    model: Model, precision: _Precisions, attributes: Clique, region: Clique, query: Query
+) -> Buffer:
+    """Row by row; the table's axes are in the order asked for."""
+    domain = model.domain
+    rows = query.adjoint(np.eye(query.rows))
+    rows = rows.reshape(*domain.shape_of(attributes), query.rows)
+    place = precision.place.get(region, -1)
+    variance = np.zeros(query.rows)
+    for t in _subsets(attributes):
+        dropped = tuple(i for i, a in enumerate(attributes) if a not in t)
+        part = rows.sum(axis=dropped, keepdims=True)
+        for i in range(len(attributes)):
+            if i not in dropped:
+                part = part - part.mean(axis=i, keepdims=True)
+        length = np.square(part).reshape(-1, query.rows).sum(axis=0)
+        p = precision.of(domain.clique(t), place)
+        spread = domain.size(attributes) / domain.size(t)
+        heard = length > 1e-24
+        variance[heard] += length[heard] / (p * spread**2) if p > 0 else inf
+    return variance
+
+
+# -- bootstrap ---------------------------------------------------------------------------------------
+
+
+def _bootstrap(
+    model: Model,
+    asked: Sequence[Asked],
+    replicates: int,
+    rng: np.random.Generator,
+    progress: Progress | None,
+) -> list[Uncertainty]:
+    """Refit to the model's own answers under fresh noise of the same kind and scale."""
+    if replicates < 2:
+        raise ConsilienceError(f"replicates must be at least 2, got {replicates}")
+    settings = model.settings
+    if settings is None:
+        raise ConsilienceError(
+            "a bootstrap needs the settings of the fit; make the model with reconstruct"
+        )
+    if settings.iterations is None:
+        settings = replace(settings, tolerance=max(settings.tolerance, LOOSEST))
+    centres = [_answers(model, *a) for a in asked]
+    squares = [np.zeros_like(c) for c in centres]
+    sums = [np.zeros_like(c) for c in centres]
+    exact = [_expected(model, m) for m in model.measurements]
+    state = None
+    for k in range(replicates):
+        drawn = [_redrawn(m, x, rng) for m, x in zip(model.measurements, exact, strict=True)]
+        loss = SquaredLoss(model.domain, drawn, model.total if settings.total_known else None)
+        solution = solve(loss, model.graph, settings, state=state)
+        if settings.iterations is None:
+            state = solution.state
+        refit = replace(model, total=loss.total, tau=solution.tau)
+        for i, a in enumerate(asked):
+            moved = _answers(refit, *a) - centres[i]
+            squares[i] += np.square(moved)
+            sums[i] += moved
+        if progress is not None:
+            progress(k + 1, replicates)
+    return [
+        Uncertainty(np.sqrt(s / replicates), m / replicates, "bootstrap", replicates)
+        for s, m in zip(squares, sums, strict=True)
+    ]
+
+
+def _answers(model: Model, attributes: Clique, query: Query | None) -> Buffer:
+    return model.marginal(attributes) if query is None else model.answer(attributes, query)
+
+
+def _expected(model: Model, m: BoundMeasurement) -> Buffer:
+    return m.query.apply(model.marginal(m.clique).reshape(-1))
+
+
+def _redrawn(m: BoundMeasurement, exact: Buffer, rng: np.random.Generator) -> Measurement:
+    draw, scale = (rng.laplace, m.scale) if m.noise == "laplace" else (rng.normal, m.stddev)
+    return Measurement(
+        m.clique,
+        exact + draw(scale=scale, size=exact.shape),
+        stddev=m.stddev,
+        noise=m.noise,
+        query=None if m.is_identity else m.query,
+    )

@@ -65,6 +65,8 @@ def reconstruct(
     progress sees an `Iteration` now and then; on_plan sees the plan before any work is done.
     """
     listed = list(measurements)
+    if prior is not None and consistency == "auto":
+        consistency = "local"  # the pull acts on measured tables, which are the local graph's own
     chosen = plan(domain, listed, consistency=consistency, solver=solver, memory=memory)
     if on_plan is not None:
         on_plan(chosen)
@@ -107,6 +109,8 @@ def model_of(
         solution.violation,
         solution.iterations,
         solution.seconds,
+        None if settings is None else settings.prior,
+        solution.prior_strength,
     )
     return Model(domain, loss.total, graph, solution.tau, loss.measurements, diagnostics, settings)
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError
 from consilience.measurements import SquaredLoss
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.prior import fit_with_prior
 from consilience.solvers.prox import prox_pgm
 from consilience.solvers.solution import Iteration, Solution
 from consilience.solvers.splitting import splitting
+
+PRIOR_TOLERANCE = 1e-4
+"""A pulled fit is never solved more finely than this: its strength is an estimate itself."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,12 @@ def solve(
     progress: Callable[[Iteration], None] | None = None,
     state: Any = None,
 ) -> Solution:
-    """The constrained least squares fit by the solver of the settings; `state` of an earlier solution is a warm start."""
+    """The constrained least squares fit by the solver of the settings; `state` of an earlier solution is a warm start.
+
+    With a prior the fit is pulled towards its own lower-order marginals instead (no warm start there).
+    """
+    if settings.prior is not None:
+        return _solve_with_prior(loss, graph, settings, progress)
     if settings.solver == "splitting":
         return splitting(
             loss,
@@ -58,3 +69,33 @@ def solve(
         state=state,
         callback=progress,
     )
+
+
+def _solve_with_prior(
+    loss: SquaredLoss,
+    graph: RegionGraph,
+    settings: Settings,
+    progress: Callable[[Iteration], None] | None,
+) -> Solution:
+    measured = set(loss.cliques)
+    bare = next((graph.regions[i] for i in graph.roots if graph.regions[i] not in measured), None)
+    if bare is not None:
+        raise ConsilienceError(
+            f"prior='independence' needs every region without parents measured, got {bare} unmeasured; "
+            "use consistency='local'"
+        )
+    if settings.solver != "splitting" or settings.possible:
+        raise ConsilienceError(
+            "prior='independence' works with the splitting solver and without declared impossible "
+            "cells; leave solver='auto'"
+        )
+    fit = fit_with_prior(
+        loss.domain,
+        loss.measurements,
+        graph,
+        loss.total,
+        rng=np.random.default_rng(settings.seed),
+        tolerance=max(settings.tolerance, PRIOR_TOLERANCE),
+        callback=progress,
+    )
+    return replace(fit.solution, prior_strength=fit.strength)

@@ -35,6 +35,8 @@ class Solution:
     status: Status
     method: str
     state: Any = field(default=None, repr=False)
+    prior_strength: float | None = None
+    """How strongly the fit was pulled towards its prior (solvers/prior.py); None without one."""
 
     @property
     def gap(self) -> float:

@@ -26,6 +26,7 @@ from consilience.regions.ties import Ties
 from consilience.regions.wiring import Tables, chunks, group
 from consilience.solvers.copies import QueryCopy, make_copies
 from consilience.solvers.solution import Iteration, Solution
+from consilience.solvers.structural_zeros import inner_point, masks_of, respect
 from consilience.status import CONVERGED, Status, as_asked, out_of_iterations
 
 RELAX = 1.6
@@ -71,6 +72,7 @@ class Splitting:
                 f"the graph must support every clique of the loss, got {missing}; add it to the graph's cliques"
             )
         self.graph = graph
+        self.loss = loss
         self.domain = graph.domain
         part = loss.separable()
         self.constant = part.constant
@@ -149,20 +151,18 @@ class Splitting:
 
     def _structural_zeros(self, possible: Mapping[Clique, Buffer]) -> None:
         self.extra = self.y
+        self.allowed: CliqueVector | None = None
         if not possible:
             if self.copies:
                 self.extra = np.zeros(self.cells)
                 self.mode[len(self.root_cliques) :] = kernels.GIVEN
             return
+        self.allowed = masks_of(self.graph, possible)
         self.extra = np.ones(self.cells)
-        for given, mask in possible.items():
-            clique = self.domain.clique(given)
-            for i, root in enumerate(self.root_cliques):
-                if set(clique) <= set(root):
-                    self.mode[i] = kernels.MASKED
-                    shape = [self.domain[a] if a in clique else 1 for a in root]
-                    spread = np.broadcast_to(np.asarray(mask, bool).reshape(shape), self.domain.shape_of(root))
-                    self.extra[self._span(self.ties.roots, i)] *= self._enter(spread.astype(float), root)
+        for i, root in enumerate(self.root_cliques):
+            if not self.allowed[root].all():
+                self.mode[i] = kernels.MASKED
+                self.extra[self._span(self.ties.roots, i)] = self._enter(self.allowed[root], root)
         self.mode[len(self.root_cliques) :] = kernels.GIVEN
 
     def _first(self) -> Buffer:
@@ -377,7 +377,8 @@ def run(
     done, every, status = 0, CHECK, None
     best_bound = -np.inf
     look = solver.check(x)
-    changes = 0
+    changes, next_try = 0, 0
+    end: End | None = None
     while done < limit:
         for _ in range(min(every, limit - done)):
             solver.iterate()
@@ -387,20 +388,25 @@ def run(
         look = replace(look, bound=min(best_bound, look.objective))
         if callback is not None:
             callback(Iteration(done, look.objective * solver.scale, look.gap, look.shrink))
-        if iterations is None and look.gap <= tolerance:
-            status = CONVERGED
-            break
+        if iterations is None and look.gap <= tolerance and done >= next_try:
+            end = finish(solver, x, look)
+            if solver.allowed is None or end.objective - best_bound * solver.scale <= tolerance * abs(end.objective):
+                status = CONVERGED
+                break
+            end, next_try = None, int(1.3 * done)
         every = min(50, max(CHECK, done // 5))
         ratio = look.primal / max(look.dual, 1e-300)
         if changes < 30 and (ratio > 3.0 or ratio < 1 / 3.0):
             solver.rescale(float(np.clip(np.sqrt(ratio), 0.5, 2.0)))
             changes += 1
+    end = finish(solver, x, look) if end is None else end
+    bound = min(max(best_bound, look.bound) * solver.scale, end.objective)
     if status is None:
-        status = _unfinished(done, iterations, look.gap, tolerance)
-    tau, violation = finish(solver, x, look.shrink)
+        gap = (end.objective - bound) / max(abs(end.objective), 1e-300)
+        status = _unfinished(done, iterations, gap, tolerance)
     return Solution(
-        tau, look.objective * solver.scale, look.bound * solver.scale, violation, done, perf_counter() - began, status,
-        "splitting", SplittingState(solver.v, solver.rho),
+        end.tau, end.objective, bound, end.violation, done, perf_counter() - began, status, "splitting",
+        SplittingState(solver.v, solver.rho),
     )  # fmt: skip
 
 
@@ -410,13 +416,25 @@ def _unfinished(done: int, asked: int | None, gap: float, tolerance: float) -> S
     return out_of_iterations(done, gap, tolerance, "the relative gap")
 
 
-def finish(solver: Splitting, x: Buffer, shrink: float) -> tuple[CliqueVector, float]:
-    """The feasible point on every region: roots mixed with the uniform table, the rest summed from a parent."""
+@dataclass(frozen=True)
+class End:
+    """The feasible point that a solve ends with."""
+
+    tau: CliqueVector
+    violation: float
+    objective: float
+
+
+def finish(solver: Splitting, x: Buffer, look: Check) -> End:
+    """The feasible point on every region: roots mixed with the uniform table, the rest summed from a parent.
+
+    Where cells are impossible the uniform table will not do: they are emptied and sweeps restore consistency.
+    """
     graph = solver.graph
     count = solver.ties.roots.cells
-    if shrink > 0.0:
-        x = (1.0 - shrink) * x + shrink * np.repeat(1.0 / count, count)
-    np.maximum(x, 0.0, out=x)
+    if look.shrink > 0.0:
+        x = (1.0 - look.shrink) * x + look.shrink * np.repeat(1.0 / count, count)
+    x = np.maximum(x, 0.0)
     tau = CliqueVector(graph.layout)
     for i, clique in enumerate(solver.root_cliques):
         tau[clique][...] = solver._leave(x[solver._span(solver.ties.roots, i)], clique)
@@ -427,4 +445,7 @@ def finish(solver: Splitting, x: Buffer, shrink: float) -> tuple[CliqueVector, f
         above, below = graph.regions[parent_of[c]], set(graph.regions[c])
         axes = tuple(i for i, a in enumerate(above) if a not in below)
         tau[graph.regions[c]][...] = tau[above].sum(axis=axes)
-    return tau, graph.local_polytope_violation(tau)
+    if solver.allowed is None:
+        return End(tau, graph.local_polytope_violation(tau), look.objective * solver.scale)
+    tau, violation = respect(graph, tau, solver.allowed, inner_point(graph, solver.allowed))
+    return End(tau, violation, solver.loss.bind(graph.layout).value_and_grad(tau.values)[0])

@@ -1,0 +1,79 @@
+"""Settings: how a mechanism turns its measurements into a model. Free of privacy cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from consilience.domain import Clique, Domain
+from consilience.errors import ConsilienceError
+from consilience.inference import Model, reconstruct
+from consilience.measurements import Measurement
+from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.planner import Plan, make_plan, plan_for_graph
+from consilience.solvers.solution import Iteration
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of `reconstruct` that a mechanism passes on."""
+
+    consistency: str | RegionGraph = "auto"
+    solver: str = "auto"
+    prior: str | None = None
+    memory: str | int | float = "2 GB"
+    tolerance: float = 1e-6
+
+    def plan(self, domain: Domain, cliques: Sequence[Clique]) -> Plan:
+        """What reconstruction will need; refuses here what would fail after money was spent."""
+        if self.prior not in (None, "independence"):
+            raise ConsilienceError(f"prior must be None or 'independence', got {self.prior!r}")
+        if not 0 < self.tolerance < float("inf"):
+            raise ConsilienceError(f"tolerance must be positive and finite, got {self.tolerance!r}")
+        if isinstance(self.consistency, RegionGraph):
+            _check_graph(self.consistency, domain, cliques)
+            return plan_for_graph(
+                self.consistency, len(cliques), self.solver, self.memory, squared=True
+            )
+        return make_plan(
+            domain,
+            cliques,
+            consistency=self.consistency,
+            solver=self.solver,
+            memory=self.memory,
+            squared=True,
+        )
+
+    def reconstruct(
+        self,
+        domain: Domain,
+        measurements: Iterable[Measurement],
+        total: float | None,
+        progress: Callable[[Iteration], None] | None,
+    ) -> Model:
+        return reconstruct(
+            domain,
+            measurements,
+            total=total,
+            consistency=self.consistency,
+            solver=self.solver,
+            memory=self.memory,
+            prior=self.prior,
+            tolerance=self.tolerance,
+            progress=progress,
+        )
+
+
+def _check_graph(graph: RegionGraph, domain: Domain, cliques: Iterable[Clique]) -> None:
+    """Every measured clique must have a region that holds it."""
+    if graph.domain != domain:
+        raise ConsilienceError(
+            f"the region graph must have the domain of the workload, got {graph.domain!r}"
+        )
+    regions = [frozenset(r) for r in graph.regions]
+    for clique in cliques:
+        if not any(region.issuperset(clique) for region in regions):
+            raise ConsilienceError(
+                f"some region of the graph must contain {clique}, none does; add it, "
+                "or leave consistency='auto'"
+            )

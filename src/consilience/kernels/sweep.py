@@ -407,20 +407,35 @@ def foresee(
     inner: Any,
     msg_at: Any,
 ) -> None:
-    """Messages for `scale` that repeat the drift on the parents, while each child moves against it to keep theta."""
+    """Messages for `scale` that repeat the drift on the parents, while each child moves against it to keep theta.
+
+    A child with counting number zero can take nothing: there the drift's weighted mean over the parents is left out instead.
+    """
     for i in prange(children.size):
         t = children[i]
         n = rows[t] * inner[t]
         back = np.zeros(n)
+        whole = kappa[t]
+        if whole == 0.0:
+            for f in range(ptr[i], ptr[i + 1]):
+                whole += kappa[parent_of[edge_of[f]]]
         for f in range(ptr[i], ptr[i + 1]):
             e = edge_of[f]
             cells, logs = msg[msg_at[e] : msg_at[e] + n], drift[msg_at[e] : msg_at[e] + n]
-            share = kappa[parent_of[e]] / kappa[t] if kappa[t] > 0.0 else 0.0
+            share = kappa[parent_of[e]] / whole
             for c in range(n):
                 v = min(max(logs[c], -MOST), MOST)
                 logs[c] = v
                 cells[c] = exp(v)
                 back[c] += share * v
-        belief = tau[at[t] : at[t] + n]
-        for c in range(n):
-            belief[c] *= exp(-min(max(back[c], -MOST), MOST))
+        if kappa[t] == 0.0:
+            for f in range(ptr[i], ptr[i + 1]):
+                e = edge_of[f]
+                cells, logs = msg[msg_at[e] : msg_at[e] + n], drift[msg_at[e] : msg_at[e] + n]
+                for c in range(n):
+                    logs[c] -= back[c]
+                    cells[c] = exp(logs[c])
+        else:
+            belief = tau[at[t] : at[t] + n]
+            for c in range(n):
+                belief[c] *= exp(-min(max(back[c], -MOST), MOST))

@@ -7,10 +7,14 @@ import numpy as np
 from consilience.domain import Buffer, CliqueVector, dot
 from consilience.errors import LossError, RegionGraphError
 from consilience.kernels.sweep import rise
+from consilience.kernels.tables import FLOOR
 from consilience.measurements import BoundLoss, Loss, SquaredLoss
 from consilience.oracles.beliefs import Beliefs, Sweeper
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.wiring import Wiring
+
+INNER_FLOOR, INNER_SHARE, INNER_SWEEPS = 1e-10, 1e-6, 300
+LARGEST_EXPONENT = 200.0
 
 
 class LocalProblem:
@@ -32,6 +36,8 @@ class LocalProblem:
         self.kappa = self.wiring.kappa
         self.positive = np.where(self.kappa > 0, self.kappa, np.inf)
         self.fused = self._fuse(loss)
+        self.last_rate = 0.0
+        self.reach = 1.0 + float(np.abs(self.fused[1]).max(initial=0.0)) if self.fused else 1.0
 
     @property
     def smoothness(self) -> float | None:
@@ -55,18 +61,67 @@ class LocalProblem:
         return value, self.wiring.enter(CliqueVector(self.graph.layout, gradient))
 
     def step(self, state: Beliefs, gradient: Buffer, rate: float, foresee: bool = False) -> None:
-        self.sweeper.step_gradient(state, gradient, rate / self.positive, foresee)
+        """One mirror step and a sweep. A step whose exponent would overflow is taken in pieces, so that none of it is lost."""
+        pieces = self._pieces(rate * float(np.abs(gradient).max(initial=0.0)))
+        for _ in range(pieces):
+            self.sweeper.step_gradient(state, gradient, rate / pieces / self.positive, foresee and pieces == 1)
 
     def step_fused(self, state: Beliefs, rate: float, foresee: bool = False) -> tuple[float, float]:
         """The same for the separable squared loss; returns L and <grad L, tau> at the point before the step."""
         assert self.fused is not None
         weights, targets, constant = self.fused
+        if self._pieces(rate * float(weights.max()) * self.reach) > 1:
+            state.settle()
+            value, gradient = self.value_and_grad(state.tau)
+            cross = float(np.einsum("i,i", gradient, state.tau))
+            self.step(state, gradient, rate)
+            return value, cross
         self.sweeper.step_squared(state, targets, rate * weights / self.positive, foresee)
-        value = 0.5 * dot(weights, self.sweeper.square) + constant
-        return value, dot(weights, self.sweeper.cross)
+        value = 0.5 * float(weights @ self.sweeper.square) + constant
+        return value, float(weights @ self.sweeper.cross)
+
+    def _pieces(self, exponent: float) -> int:
+        most = LARGEST_EXPONENT * float(self.kappa[self.kappa > 0].min())
+        return max(1, int(np.ceil(exponent / most))) if np.isfinite(exponent) else 1
 
     def sweep(self, state: Beliefs) -> None:
         self.sweeper.sweep(state)
+
+    # -- as a MirrorProblem (solvers/mirror.py) ----------------------------------------------------
+
+    def first_rate(self) -> float:
+        smooth = self.smoothness
+        kappa = float(self.kappa[self.kappa > 0].min())
+        if smooth:
+            return kappa / smooth
+        # No constant known: start so small that no log-belief moves by more than a hundredth.
+        _, gradient = self.value_and_grad(self.uniform().tau)
+        return 0.01 * kappa / max(float(np.abs(gradient).max()), 1e-300)
+
+    def move(self, state: Beliefs, gradient: Buffer, rate: float) -> None:
+        """A step and as many sweeps as make its inconsistency negligible."""
+        if self.last_rate > 0:
+            state.drift *= rate / self.last_rate
+        self.step(state, gradient, rate, foresee=self.last_rate > 0)
+        self.last_rate = rate
+        goal = max(INNER_FLOOR, INNER_SHARE * state.violation)
+        for _ in range(INNER_SWEEPS):
+            if state.violation <= goal:
+                break
+            self.sweep(state)
+
+    def values(self, state: Beliefs) -> Buffer:
+        state.settle()
+        return state.tau
+
+    def divergence(self, before: Beliefs, after: Beliefs, gradient: Buffer, rate: float) -> float:
+        """sum_r kappa_r KL(after_r || before_r)."""
+        kappa = np.repeat(self.kappa, self.wiring.tables.cells)
+        ratio = np.log(np.maximum(after.tau, FLOOR) / np.maximum(before.tau, FLOOR))
+        return float(np.einsum("i,i,i", kappa, after.tau, ratio))
+
+    def lowest(self, start: Beliefs, now: Beliefs, pull: Buffer) -> float:
+        return self.fall(start, now)
 
     def fall(self, before: Beliefs, after: Beliefs) -> float:
         """sum_r min_x (B_before - B_after): a bound on <sum of rate * gradient, s> over every s in L(G), from below."""

@@ -20,14 +20,24 @@ import numpy as np
 
 from consilience.domain import dot
 from consilience.errors import LossError
+from consilience.kernels.tables import FLOOR
 from consilience.kernels.threads import SERIAL_CELLS
 from consilience.measurements import Loss
 from consilience.oracles.beliefs import Beliefs
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.local import LocalProblem
+from consilience.solvers.mirror import mirror_descent
 from consilience.solvers.polish import polish
 from consilience.solvers.solution import Iteration, Solution
-from consilience.status import CONVERGED, Status, as_asked, out_of_iterations, stalled, unbounded
+from consilience.status import (
+    CONVERGED,
+    Status,
+    as_asked,
+    not_convex,
+    out_of_iterations,
+    stalled,
+    unbounded,
+)
 
 BLOCK = 8
 """Steps between two decisions about the step size."""
@@ -70,6 +80,7 @@ def prox_pgm(
     iterations: int | None = None,
     tolerance: float = 1e-6,
     step: float | None = None,
+    accelerated: bool = False,
     schedule: str | None = None,
     state: ProxState | None = None,
     callback: Callable[[Iteration], None] | None = None,
@@ -78,12 +89,15 @@ def prox_pgm(
 
     `iterations` given: exactly that many mirror steps are done. Otherwise stop when the certified relative gap is at most
     `tolerance`. `schedule` None: sequential for small graphs, parallel for large ones. `step` given: that constant step,
-    honoured exactly. `state` from an earlier `Solution` is a warm start.
+    honoured exactly. `accelerated`: the interior gradient
+    method, fewer iterations each with more sweeps. `state` from an earlier `Solution` is a warm start (not accelerated).
     """
     began = perf_counter()
     if schedule is None:
         schedule = "sequential" if graph.cells < SERIAL_CELLS else "parallel"
     problem = LocalProblem(loss, graph, schedule)
+    if accelerated:
+        return _accelerated(problem, iterations, tolerance, step, callback, began)
     run = _Run(problem, step, state)
     limit = iterations if iterations is not None else DEFAULT_ITERATIONS
     status = run.loop(limit, tolerance if iterations is None else None, callback)
@@ -94,10 +108,39 @@ def prox_pgm(
         tau, objective, min(run.best_bound, objective), violation, run.done, perf_counter() - began, status,
         "Prox-PGM with Convex-GBP", ProxState(run.beliefs, run.rate),
     )  # fmt: skip
+    size = max(abs(objective), abs(run.first_value or 0.0))
+    if run.best_bound > objective + 1e-6 * size:
+        return replace(solution, status=not_convex(run.best_bound, objective))
     if status.converged and solution.gap > 2 * tolerance:
         late = out_of_iterations(run.done, solution.gap, tolerance, "the relative gap")
         return replace(solution, status=late)
     return solution
+
+
+def _accelerated(
+    problem: LocalProblem,
+    iterations: int | None,
+    tolerance: float,
+    step: float | None,
+    callback: Callable[[Iteration], None] | None,
+    began: float,
+) -> Solution:
+    result = mirror_descent(
+        problem,
+        accelerated=True,
+        limit=DEFAULT_ITERATIONS if iterations is None else iterations,
+        tolerance=tolerance if iterations is None else None,
+        step=step,
+        callback=callback,
+    )
+    final = problem.uniform()
+    final.tau[:] = np.maximum(result.values, FLOOR)
+    tau, violation = polish(problem.graph, final)
+    objective, _ = problem.bound.value_and_grad(tau.values)
+    return Solution(
+        tau, objective, min(result.bound, objective), violation, result.iterations, perf_counter() - began, result.status,
+        "accelerated Prox-PGM with Convex-GBP", ProxState(result.state, result.rate),
+    )  # fmt: skip
 
 
 class _Run:
@@ -115,6 +158,7 @@ class _Run:
         self.done = 0
         self.foresee = False
         self.best_bound = -np.inf
+        self.first_value: float | None = None
         self.snapshot = self.beliefs.copy()
         self.window = _Window(self.beliefs.copy(), 0)
 
@@ -125,13 +169,7 @@ class _Run:
             return step
         if state is not None:
             return state.rate
-        smooth = self.problem.smoothness
-        kappa = float(self.problem.kappa[self.problem.kappa > 0].min())
-        if smooth is not None and smooth > 0:
-            return kappa / smooth
-        # No constant known: start so small that no log-belief moves by more than a hundredth.
-        _, gradient = self.problem.value_and_grad(self.beliefs.tau)
-        return 0.01 * kappa / max(float(np.abs(gradient).max()), 1e-300)
+        return self.problem.first_rate()
 
     # -- the loop --------------------------------------------------------------------------------
 
@@ -141,15 +179,14 @@ class _Run:
         allowed = 1e-2
         failures = 0
         next_check = 4 * BLOCK
-        first_value = None
         gap = np.inf
         while self.done < limit:
             count = min(BLOCK, limit - self.done)
             self.snapshot.adopt(self.beliefs)
             values, crosses = self._block(count, allowed)
             before, after = values[0], values[-1]
-            first_value = before if first_value is None else first_value
-            if after < min(-1e12, -1e6 * abs(first_value)):
+            self.first_value = before if self.first_value is None else self.first_value
+            if after < min(-1e12, -1e6 * abs(self.first_value)):
                 return unbounded(after)
             worse = not np.isfinite(after) or after > before + 1e-13 * abs(before)
             if worse and not self.fixed:
@@ -158,6 +195,8 @@ class _Run:
                 self.rate *= SHRINK
                 self.beliefs.drift *= SHRINK
                 allowed = max(allowed * 0.3, 1e-13)
+                # Inconsistent beliefs can look better than any point of L(G): compare with a consistent one next time.
+                self._sweep_to(allowed)
                 if failures > 30:
                     self.note_bound()
                     return stalled(
@@ -212,6 +251,12 @@ class _Run:
             self.foresee = self.foresee or sweeps > 2
         values.append(self._value())
         return values, crosses
+
+    def _sweep_to(self, allowed: float) -> None:
+        for _ in range(MOST_SWEEPS):
+            self.problem.sweep(self.beliefs)
+            if self.beliefs.violation <= allowed:
+                return
 
     def _value(self) -> float:
         self.beliefs.settle()

@@ -114,6 +114,13 @@ class LocalProblem:
         state.settle()
         return state.tau
 
+    def restart(self, values: Buffer) -> Beliefs:
+        """Any positive point of L(G) is what the oracle gives for theta = kappa log tau."""
+        state = self.uniform()
+        np.maximum(values, FLOOR, out=state.tau)
+        self.last_rate = 0.0
+        return state
+
     def divergence(self, before: Beliefs, after: Beliefs, gradient: Buffer, rate: float) -> float:
         """sum_r kappa_r KL(after_r || before_r)."""
         kappa = np.repeat(self.kappa, self.wiring.tables.cells)

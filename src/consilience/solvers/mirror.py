@@ -38,6 +38,10 @@ class MirrorProblem(Protocol):
 
     def values(self, state: Any) -> Buffer: ...
 
+    def restart(self, values: Buffer) -> Any | None:
+        """A state whose marginals are these, or None where the oracle can not make one."""
+        ...
+
     def divergence(self, before: Any, after: Any, gradient: Buffer, rate: float) -> float:
         """D(after, before) of the entropy that the oracle uses, the move having been along `gradient` by `rate`."""
         ...
@@ -111,6 +115,7 @@ def mirror_descent(
                 return MirrorResult(x, z, value, bound, done, stalled(done, gap, tolerance or 0.0, "the relative gap"), rate)
             continue
         failures = 0
+        overshot = accelerated and after > value
         x, value = new, after
         c = c * (1 - a) if accelerated else 1.0
         pull += along * gradient
@@ -119,6 +124,14 @@ def mirror_descent(
         done += 1
         if step is None:
             rate *= GROWTH
+        fresh = problem.restart(x) if overshot else None
+        if fresh is not None:  # momentum has overshot: go on from x with none, in a new window
+            bound = max(bound, (intercept + problem.lowest(start, z, pull)) / weight)
+            z, c = fresh, 1.0
+            start.adopt(z)
+            pull[:] = 0.0
+            weight, intercept, began = 0.0, 0.0, done
+            continue
         if done >= next_check or done == limit:
             next_check = int(1.2 * done) + 8
             bound = max(bound, (intercept + problem.lowest(start, z, pull)) / weight)

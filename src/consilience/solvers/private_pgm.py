@@ -50,6 +50,9 @@ class GlobalProblem:
     def values(self, state: ExactState) -> Buffer:
         return self.oracle.marginals(state)
 
+    def restart(self, values: Buffer) -> None:
+        """Averages of marginals belong to no graphical model at hand."""
+
     def divergence(self, before: ExactState, after: ExactState, gradient: Buffer, rate: float) -> float:
         """KL between the two joint distributions: <change of theta, new marginals> - change of log Z."""
         change = -rate * float(np.einsum("i,i", gradient, self.values(after)))

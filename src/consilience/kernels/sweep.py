@@ -93,28 +93,10 @@ def _spread(
 
 @njit(**PARALLEL)
 def step(
-    mode: int,
-    tau: Any,
-    shift: Any,
-    mass: Any,
-    other: Any,
-    rate: Any,
-    square: Any,
-    cross: Any,
-    msg: Any,
-    chunk: Any,
-    regions: Any,
-    ptr: Any,
-    edge_of: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    kind: Any,
-    map_at: Any,
-    msg_at: Any,
-    width: Any,
-    maps: Any,
-) -> None:
+    mode: int, tau: Any, shift: Any, mass: Any, other: Any, rate: Any, square: Any, cross: Any, msg: Any, chunk: Any,
+    regions: Any, ptr: Any, edge_of: Any, at: Any, rows: Any, inner: Any, kind: Any, map_at: Any, msg_at: Any,
+    width: Any, maps: Any,
+) -> None:  # fmt: skip
     """One mirror step tau_r *= exp(-rate_r * gradient), then sum down the listed edges as if tau_r had mass one.
 
     mode GRADIENT: the gradient is `other`. mode SQUARED: it is tau - other, and square[r], cross[r] receive the two
@@ -138,60 +120,23 @@ def step(
                 mass[r] = 1.0
             else:
                 sum_down(
-                    tau,
-                    lo,
-                    rows[r],
-                    inner[r],
-                    msg,
-                    ptr[i],
-                    ptr[i + 1],
-                    edge_of,
-                    kind,
-                    map_at,
-                    msg_at,
-                    width,
-                    maps,
-                )
+                    tau, lo, rows[r], inner[r], msg, ptr[i], ptr[i + 1], edge_of, kind, map_at, msg_at, width, maps,
+                )  # fmt: skip
                 _spread(msg, ptr[i], ptr[i + 1], edge_of, msg_at, width, 1.0 / mass[r])
 
 
 @njit(**PARALLEL)
 def project(
-    tau: Any,
-    mass: Any,
-    msg: Any,
-    chunk: Any,
-    parents: Any,
-    ptr: Any,
-    edge_of: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    kind: Any,
-    map_at: Any,
-    msg_at: Any,
-    width: Any,
-    maps: Any,
-) -> None:
+    tau: Any, mass: Any, msg: Any, chunk: Any, parents: Any, ptr: Any, edge_of: Any, at: Any, rows: Any, inner: Any,
+    kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
+) -> None:  # fmt: skip
     """Sum every listed region down each of its listed edges, as if it had mass one."""
     for k in prange(chunk.size - 1):
         for i in range(chunk[k], chunk[k + 1]):
             p = parents[i]
             sum_down(
-                tau,
-                at[p],
-                rows[p],
-                inner[p],
-                msg,
-                ptr[i],
-                ptr[i + 1],
-                edge_of,
-                kind,
-                map_at,
-                msg_at,
-                width,
-                maps,
-            )
+                tau, at[p], rows[p], inner[p], msg, ptr[i], ptr[i + 1], edge_of, kind, map_at, msg_at, width, maps,
+            )  # fmt: skip
             if mass[p] != 1.0:
                 _spread(msg, ptr[i], ptr[i + 1], edge_of, msg_at, width, 1.0 / mass[p])
 
@@ -245,23 +190,9 @@ def _factors(cells: Any, drift: Any, mean: Any, weight: float) -> None:
 
 @njit(**PARALLEL)
 def combine(
-    tau: Any,
-    shift: Any,
-    msg: Any,
-    drift: Any,
-    gap: Any,
-    lift: Any,
-    weight: Any,
-    kappa: Any,
-    children: Any,
-    ptr: Any,
-    edge_of: Any,
-    parent_of: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    msg_at: Any,
-) -> None:
+    tau: Any, shift: Any, msg: Any, drift: Any, gap: Any, lift: Any, weight: Any, kappa: Any, children: Any, ptr: Any,
+    edge_of: Any, parent_of: Any, at: Any, rows: Any, inner: Any, msg_at: Any,
+) -> None:  # fmt: skip
     """Agree on each listed child: the weighted geometric mean of what it and its parents believe about it.
 
     Messages come in as the parents' tables summed to the child and go out as the factors (mean / sum)^weight by which the
@@ -325,24 +256,9 @@ def combine(
 
 @njit(**PARALLEL)
 def scale(
-    tau: Any,
-    shift: Any,
-    mass: Any,
-    msg: Any,
-    lift: Any,
-    chunk: Any,
-    parents: Any,
-    ptr: Any,
-    edge_of: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    kind: Any,
-    map_at: Any,
-    msg_at: Any,
-    width: Any,
-    maps: Any,
-) -> None:
+    tau: Any, shift: Any, mass: Any, msg: Any, lift: Any, chunk: Any, parents: Any, ptr: Any, edge_of: Any, at: Any,
+    rows: Any, inner: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
+) -> None:  # fmt: skip
     """Scale every listed parent by the factors on its listed edges and by what its mass asks for."""
     for k in prange(chunk.size - 1):
         for i in range(chunk[k], chunk[k + 1]):
@@ -352,19 +268,8 @@ def scale(
             _spread(msg, ptr[i], ptr[i] + 1, edge_of, msg_at, width, 1.0 / mass[p])
             mass[p] = 1.0
             multiply_up(
-                tau,
-                at[p],
-                rows[p],
-                inner[p],
-                msg,
-                ptr[i],
-                ptr[i + 1],
-                edge_of,
-                kind,
-                map_at,
-                msg_at,
-                maps,
-            )
+                tau, at[p], rows[p], inner[p], msg, ptr[i], ptr[i + 1], edge_of, kind, map_at, msg_at, maps,
+            )  # fmt: skip
             if ptr[i + 1] - ptr[i] > 7:
                 _step_plain(tau[at[p] : at[p] + rows[p] * inner[p]])
 
@@ -394,19 +299,9 @@ def rise(before: Any, after: Any, out: Any, at: Any, rows: Any, inner: Any) -> N
 
 @njit(**PARALLEL)
 def foresee(
-    tau: Any,
-    msg: Any,
-    drift: Any,
-    kappa: Any,
-    children: Any,
-    ptr: Any,
-    edge_of: Any,
-    parent_of: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    msg_at: Any,
-) -> None:
+    tau: Any, msg: Any, drift: Any, kappa: Any, children: Any, ptr: Any, edge_of: Any, parent_of: Any, at: Any,
+    rows: Any, inner: Any, msg_at: Any,
+) -> None:  # fmt: skip
     """Messages for `scale` that repeat the drift on the parents, while each child moves against it to keep theta.
 
     A child with counting number zero can take nothing: there the drift's weighted mean over the parents is left out instead.

@@ -49,3 +49,12 @@ def unbounded(value: float) -> Status:
         False,
         f"the loss fell to {value:.3g}; a reconstruction needs a convex loss that is bounded below, check its sign",
     )
+
+
+def not_convex(bound: float, value: float) -> Status:
+    return Status(
+        "loss not convex",
+        False,
+        f"tangents of the loss bound it below by {bound:.6g}, yet it reached {value:.6g}; "
+        "a reconstruction needs a convex loss and its gradient, check both",
+    )

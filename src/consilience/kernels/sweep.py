@@ -153,16 +153,29 @@ def settle(tau: Any, shift: Any, mass: Any, at: Any, rows: Any, inner: Any) -> N
 
 
 @njit(**LOOP)
-def _gather(cells: Any, belief: Any, mean: Any, share: float) -> float:
-    """mean += share * log(cells), cells become their logarithm; the L1 distance to the belief comes back."""
-    l1 = 0.0
+def _gather(cells: Any, belief: Any, mean: Any, share: float) -> tuple[float, float]:
+    """mean += share * log(cells), cells become their logarithm; the L1 distance to the belief and how many are deep come back.
+
+    Counting instead of taking a maximum keeps the loop vectorised.
+    """
+    l1, deep = 0.0, 0.0
     for c in range(cells.size):
         v = cells[c]
         l1 += abs(v - belief[c])
         v = log(v) if v > 0.0 else IMPOSSIBLE
         cells[c] = v
+        deep += 1.0 if v < -0.5 * MOST else 0.0
         mean[c] += share * v
-    return l1
+    return l1, deep
+
+
+@njit(**LOOP)
+def _far(mean: Any) -> float:
+    """How many |mean| pass half of MOST."""
+    count = 0.0
+    for c in range(mean.size):
+        count += 1.0 if abs(mean[c]) > 0.5 * MOST else 0.0
+    return count
 
 
 @njit(**LOOP)
@@ -176,28 +189,30 @@ def _reach(cells: Any, mean: Any) -> float:
 
 
 @njit(**LOOP)
-def _factors(cells: Any, drift: Any, mean: Any, weight: float) -> None:
-    """cells, holding logarithms, become the factors (mean / sum)^weight; 0 for a new zero, 1 for an old one.
-
-    `drift` collects the logarithms of the factors.
-    """
+def _note(cells: Any, drift: Any, mean: Any, weight: float) -> None:
+    """Add the logarithms of the factors to the drift."""
     for c in range(cells.size):
-        v = min(max(weight * (mean[c] - cells[c]), -MOST), MOST)
-        drift[c] += v
-        v = exp(v) if mean[c] > NEVER else 0.0
+        drift[c] += min(max(weight * (mean[c] - cells[c]), -MOST), MOST)
+
+
+@njit(**LOOP)
+def _factors(cells: Any, mean: Any, weight: float) -> None:
+    """cells, holding logarithms, become the factors (mean / sum)^weight; 0 for a new zero, 1 for an old one."""
+    for c in range(cells.size):
+        v = exp(weight * (mean[c] - cells[c])) if mean[c] > NEVER else 0.0
         cells[c] = v if cells[c] > NEVER else 1.0
 
 
 @njit(**PARALLEL)
 def combine(
-    tau: Any, shift: Any, msg: Any, drift: Any, gap: Any, lift: Any, weight: Any, kappa: Any, children: Any, ptr: Any,
+    track: bool, tau: Any, shift: Any, msg: Any, drift: Any, gap: Any, lift: Any, weight: Any, kappa: Any, children: Any, ptr: Any,
     edge_of: Any, parent_of: Any, at: Any, rows: Any, inner: Any, msg_at: Any,
 ) -> None:  # fmt: skip
     """Agree on each listed child: the weighted geometric mean of what it and its parents believe about it.
 
     Messages come in as the parents' tables summed to the child and go out as the factors (mean / sum)^weight by which the
     parents must scale. gap[i] is the largest L1 distance between a parent's sum and the child's belief before; lift[e] is
-    the change of the parent's shift that belongs to edge e.
+    the change of the parent's shift that belongs to edge e. With `track` the drift is kept.
     """
     for i in prange(children.size):
         t = children[i]
@@ -215,14 +230,14 @@ def combine(
         for c in range(n):
             v = belief[c]
             mean[c] = mine * (log(v) if v > 0.0 else IMPOSSIBLE)
-        worst = 0.0
+        worst, deepest = 0.0, 0.0
         for f in range(first, last):
             e = edge_of[f]
             p = parent_of[e]
             offset += kappa[p] / share * shift[p]
-            worst = max(
-                worst, _gather(msg[msg_at[e] : msg_at[e] + n], belief, mean, kappa[p] / share)
-            )
+            l1, deep = _gather(msg[msg_at[e] : msg_at[e] + n], belief, mean, kappa[p] / share)
+            worst = max(worst, l1)
+            deepest += deep
         gap[i] = worst
         mass = 0.0
         for c in range(n):
@@ -232,14 +247,17 @@ def combine(
             mean[c] -= log_mass
         # Factors beyond MOST are not cut off, which would change theta: the whole update of this child is damped instead.
         reach = 0.0
-        for f in range(first, last):
-            e = edge_of[f]
-            reach = max(reach, _reach(msg[msg_at[e] : msg_at[e] + n], mean))
+        if deepest + _far(mean) > 0.0:  # else no factor can pass MOST: the usual case
+            for f in range(first, last):
+                e = edge_of[f]
+                reach = max(reach, _reach(msg[msg_at[e] : msg_at[e] + n], mean))
         w = min(w, min(MOST, 7.0 * MOST * w) / max(reach, 1.0))
         for f in range(first, last):
             e = edge_of[f]
             lift[e] = w * (offset + log_mass - shift[parent_of[e]])
-            _factors(msg[msg_at[e] : msg_at[e] + n], drift[msg_at[e] : msg_at[e] + n], mean, w)
+            if track:
+                _note(msg[msg_at[e] : msg_at[e] + n], drift[msg_at[e] : msg_at[e] + n], mean, w)
+            _factors(msg[msg_at[e] : msg_at[e] + n], mean, w)
         if w < 1.0:
             for c in range(n):
                 v = belief[c]

@@ -55,7 +55,24 @@ def sum_down(
         if kind[e] == 0:
             middle = f + 1
     f = middle
-    if last - middle >= 2:
+    if last - middle == 2 and middle - first == 1:
+        # A table with all children but one attribute each: the shape of most work, so its three edges are unrolled.
+        o, a, b = edge_of[first], edge_of[f], edge_of[f + 1]
+        to_o, to_a, to_b = uint64(msg_at[o]), uint64(msg_at[a]), uint64(msg_at[b])
+        m_o, m_a, m_b = uint64(map_at[o]), uint64(map_at[a]), uint64(map_at[b])
+        for i in range(rows):
+            src = at + i * inner
+            dst_a = to_a + uint64(maps[m_a + i]) * inner
+            dst_b = to_b + uint64(maps[m_b + i]) * inner
+            row = 0.0
+            for j in range(inner):
+                v = x[src + j]
+                row += v
+                msg[dst_a + j] += v
+                msg[dst_b + j] += v
+            msg[to_o + uint64(maps[m_o + i])] += row
+        f += 2
+    elif last - middle >= 2:
         a, b = edge_of[f], edge_of[f + 1]
         to_a, to_b, m_a, m_b = (
             uint64(msg_at[a]),
@@ -133,7 +150,19 @@ def multiply_up(
         if kind[edge_of[f]] == 0:
             middle = f + 1
     f = middle
-    if last - middle >= 2:
+    if last - middle == 2 and middle - first == 1:
+        o, a, b = edge_of[first], edge_of[f], edge_of[f + 1]
+        to_o, to_a, to_b = uint64(msg_at[o]), uint64(msg_at[a]), uint64(msg_at[b])
+        m_o, m_a, m_b = uint64(map_at[o]), uint64(map_at[a]), uint64(map_at[b])
+        for i in range(rows):
+            factor = msg[to_o + uint64(maps[m_o + i])]
+            src = at + i * inner
+            dst_a = to_a + uint64(maps[m_a + i]) * inner
+            dst_b = to_b + uint64(maps[m_b + i]) * inner
+            for j in range(inner):
+                x[src + j] *= factor * msg[dst_a + j] * msg[dst_b + j]
+        f += 2
+    elif last - middle >= 2:
         a, b = edge_of[f], edge_of[f + 1]
         to_a, to_b, m_a, m_b = (
             uint64(msg_at[a]),

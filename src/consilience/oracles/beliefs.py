@@ -138,6 +138,8 @@ class Sweeper:
         count = len(wiring.tables.members)
         self.square = np.zeros(count)
         self.cross = np.zeros(count)
+        self.track = False
+        """Whether sweeps keep the drift that `foresee` needs."""
         self._no_rate = np.zeros(count)
         self._all = np.arange(count, dtype=np.int64)
         self._all_chunk = chunks(wiring.tables.cells)
@@ -178,7 +180,7 @@ class Sweeper:
                 self._mirror(mode, state, other, rate, self._no_ptr)
                 self._repeat_drift(state)
                 mode, other, rate = kernels.PLAIN, state.tau, self._no_rate
-            elif mode != kernels.PLAIN:
+            elif mode != kernels.PLAIN and self.track:
                 state.drift[:] = 0.0
             self._mirror(mode, state, other, rate, self._all_ptr)
             worst = 0.0
@@ -216,7 +218,7 @@ class Sweeper:
         t, e = self.wiring.tables, self.wiring.edges
         gap = self._gap[k]
         kernels.combine(
-            state.tau, state.shift, self._msg, state.drift, gap, self._lift, s.weight, self.wiring.kappa, s.children, s.child_ptr,
+            self.track, state.tau, state.shift, self._msg, state.drift, gap, self._lift, s.weight, self.wiring.kappa, s.children, s.child_ptr,
             s.child_edge, e.parent, t.at, t.rows, t.inner, e.msg_at,
         )  # fmt: skip
         self._scale(state, s)

@@ -100,6 +100,7 @@ class LocalProblem:
 
     def move(self, state: Beliefs, gradient: Buffer, rate: float) -> None:
         """A step and as many sweeps as make its inconsistency negligible."""
+        self.sweeper.track = True
         if self.last_rate > 0:
             state.drift *= rate / self.last_rate
         self.step(state, gradient, rate, foresee=self.last_rate > 0)

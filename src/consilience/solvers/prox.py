@@ -248,7 +248,7 @@ class _Run:
             while self.beliefs.violation > allowed and sweeps < MOST_SWEEPS:
                 self.problem.sweep(self.beliefs)
                 sweeps += 1
-            self.foresee = self.foresee or sweeps > 2
+            self.foresee = self.problem.sweeper.track = self.foresee or sweeps > 2
         values.append(self._value())
         return values, crosses
 

@@ -161,6 +161,7 @@ def _side_by_side(tables: _Tables) -> Table:
         caption="The true counts are shown only because these people are invented.",
         box=box.SIMPLE_HEAVY,
         padding=(0, 0, 0, 1),
+        pad_edge=False,
     )
     table.add_column(SHOWN[0], style="bold", min_width=max(map(len, rows)), no_wrap=True)
     for label in columns:
@@ -171,11 +172,11 @@ def _side_by_side(tables: _Tables) -> Table:
     for i, label in enumerate(rows):
         cells: list[Text | str] = []
         for j in range(len(columns)):
-            cells.append(f"{true[i, j]:,.0f}")
+            cells.append(f"{true[i, j]:.0f}")
             cells.append(
-                Text(f"{noisy[i, j]:,.0f}", style="bold red" if noisy[i, j] < 0 else "cyan")
+                Text(f"{noisy[i, j]:.0f}", style="bold red" if noisy[i, j] < 0 else "cyan")
             )
-            cells.append(f"{ours[i, j]:,.0f}")
+            cells.append(f"{ours[i, j]:.0f}")
         table.add_row(label, *cells)
     return table
 
@@ -196,12 +197,12 @@ def _before_and_after(tables: _Tables) -> Table:
     ranges[1] = f"{answers[1].mean():,.0f}" if np.ptp(answers[1]) < 1e-6 else ranges[1]
     table.add_row(f"people {label}, by {len(answers[0])} tables", f"{truth:,.0f}", *ranges)
     apart = [max(float(np.ptp(_answers(v, a), axis=0).max()) for a in v.domain) for v in vectors]
-    table.add_row("tables contradict each other by up to", "0", *(_count(x) for x in apart))
+    table.add_row("largest contradiction, people", "0", *(_count(x) for x in apart))
     negative = [np.count_nonzero(v.values < 0) for v in vectors]
     size = tables.true.values.size
     table.add_row(f"negative counts, of {size:,}", "0", f"{negative[0]:,}", f"{negative[1]:,}")
     distance = [_mean_total_variation(v, tables.true) for v in vectors]
-    table.add_row("mean total variation from the truth", "0", *(f"{d:.4f}" for d in distance))
+    table.add_row("mean total variation", "0", *(f"{d:.4f}" for d in distance))
     return table
 
 

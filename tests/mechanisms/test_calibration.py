@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from consilience.domain import Workload
+from consilience.domain import Domain, Workload, all_marginals
 from consilience.mechanisms import Gaussian, Laplace
 from consilience.mechanisms.laws import NARROWEST, mean_absolute, stddev
 from consilience.privacy import (
@@ -182,3 +182,15 @@ def test_a_calibration_says_what_it_is():
     pure = Budget(epsilon=1, neighbours="add-remove")
     shown = str(Laplace(WORKLOAD, weights=WEIGHTS).calibrate(pure))
     assert shown == "Laplace: 4 tables, 33 cells, scale 2 to 16"
+
+
+@pytest.mark.parametrize("tables, laplace_is_better", [(6, True), (7, False)])
+def test_few_tables_favour_laplace_and_many_gaussian(tables, laplace_is_better):
+    """The crossing that docs/mechanisms.md names."""
+    domain = Domain({f"x{i}": 3 for i in range(tables)})
+    budget = Budget(epsilon=1, delta=1e-6, neighbours="replace-one")
+    expected = [
+        sum(build(all_marginals(domain, 1)).calibrate(budget).expected_l1.values())
+        for build in (Laplace, Gaussian)
+    ]
+    assert (expected[0] < expected[1]) == laplace_is_better

@@ -122,7 +122,8 @@ class CalibratedTables(Calibrated):
         values = sorted({width.value for width in self.widths.values()})
         symbol = next(iter(self.widths.values())).symbol
         noise = " to ".join(f"{v:.6g}" for v in (values[0], values[-1])[: len(values)])
-        tables = f"{len(self.workload)} tables, {self.workload.cells:,} cells"
+        plural = "s" if len(self.workload) > 1 else ""
+        tables = f"{len(self.workload)} table{plural}, {self.workload.cells:,} cells"
         return f"{type(self).__name__.removeprefix('Calibrated')}: {tables}, {symbol} {noise}"
 
 

@@ -25,7 +25,18 @@ uniform table makes x non-negative, its term of the lower bound, and sum z (or t
 
 
 @njit(**LOOP)
-def sum_one(x: Any, at: Any, rows: Any, inner: Any, msg: Any, to: Any, width: Any, kind: Any, maps: Any, m: Any) -> None:
+def sum_one(
+    x: Any,
+    at: Any,
+    rows: Any,
+    inner: Any,
+    msg: Any,
+    to: Any,
+    width: Any,
+    kind: Any,
+    maps: Any,
+    m: Any,
+) -> None:
     """msg[to : to + width] = the table at x[at:] summed along one edge."""
     at, rows, inner, to, m = uint64(at), uint64(rows), uint64(inner), uint64(to), uint64(m)
     for c in range(uint64(width)):
@@ -44,7 +55,18 @@ def sum_one(x: Any, at: Any, rows: Any, inner: Any, msg: Any, to: Any, width: An
 
 
 @njit(**LOOP)
-def add_one(x: Any, at: Any, rows: Any, inner: Any, msg: Any, to: Any, kind: Any, maps: Any, m: Any, factor: Any) -> None:
+def add_one(
+    x: Any,
+    at: Any,
+    rows: Any,
+    inner: Any,
+    msg: Any,
+    to: Any,
+    kind: Any,
+    maps: Any,
+    m: Any,
+    factor: Any,
+) -> None:
     """x += factor * the message spread over the table at x[at:]."""
     at, rows, inner, to, m = uint64(at), uint64(rows), uint64(inner), uint64(to), uint64(m)
     for i in range(rows):
@@ -60,8 +82,18 @@ def add_one(x: Any, at: Any, rows: Any, inner: Any, msg: Any, to: Any, kind: Any
 
 
 @njit(**LOOP)
-def add_up(x: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, kind: Any, map_at: Any, msg_at: Any,
-           maps: Any) -> None:
+def add_up(
+    x: Any,
+    rows: Any,
+    inner: Any,
+    msg: Any,
+    first: Any,
+    last: Any,
+    kind: Any,
+    map_at: Any,
+    msg_at: Any,
+    maps: Any,
+) -> None:
     """x += every direct message spread over the table; two kept edges and all row terms share one pass."""
     rows, inner = uint64(rows), uint64(inner)
     middle = first
@@ -70,7 +102,12 @@ def add_up(x: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, kind:
             middle = f + 1
     f = middle
     if last - middle >= 2:
-        to_a, to_b, m_a, m_b = uint64(msg_at[f]), uint64(msg_at[f + 1]), uint64(map_at[f]), uint64(map_at[f + 1])
+        to_a, to_b, m_a, m_b = (
+            uint64(msg_at[f]),
+            uint64(msg_at[f + 1]),
+            uint64(map_at[f]),
+            uint64(map_at[f + 1]),
+        )
         for i in range(rows):
             term = 0.0
             for g in range(first, middle):
@@ -133,7 +170,9 @@ def prox_cells(mode: int, v: Any, extra: Any, pull: float, z: Any) -> None:
 
 
 @njit(**PARALLEL)
-def prox_all(v: Any, extra: Any, mode: Any, pull: Any, z: Any, at: Any, rows: Any, inner: Any) -> None:
+def prox_all(
+    v: Any, extra: Any, mode: Any, pull: Any, z: Any, at: Any, rows: Any, inner: Any
+) -> None:
     """z = prox(v) for every root."""
     for r in prange(at.size):
         lo, hi = at[r], at[r] + rows[r] * inner[r]
@@ -141,22 +180,71 @@ def prox_all(v: Any, extra: Any, mode: Any, pull: Any, z: Any, at: Any, rows: An
 
 
 @njit(**PARALLEL)
-def gather(v: Any, z: Any, y: Any, extra: Any, mode: Any, pull: Any, mix: Any, msg: Any, chunk: Any, at: Any, rows: Any,
-           inner: Any, ptr: Any, direct: Any, edge: Any, node: Any, owner: Any, kind: Any, map_at: Any, msg_at: Any,
-           width: Any, maps: Any, node_rows: Any, node_inner: Any) -> None:
+def gather(
+    v: Any,
+    z: Any,
+    y: Any,
+    extra: Any,
+    mode: Any,
+    pull: Any,
+    mix: Any,
+    work: Any,
+    msg: Any,
+    chunk: Any,
+    at: Any,
+    rows: Any,
+    inner: Any,
+    ptr: Any,
+    direct: Any,
+    edge: Any,
+    node: Any,
+    owner: Any,
+    kind: Any,
+    map_at: Any,
+    msg_at: Any,
+    width: Any,
+    maps: Any,
+    node_rows: Any,
+    node_inner: Any,
+) -> None:
     """For each root: m = mix (2 prox(v) - v) + (1 - mix) y, summed down to every node below it."""
     for k in prange(chunk.size - 1):
         for r in range(chunk[k], chunk[k + 1]):
             lo, n = at[r], rows[r] * inner[r]
-            m = np.empty(n)
+            m = work[lo : lo + n]
             if mode[r] > NONNEGATIVE:
                 prox_cells(mode[r], v[lo : lo + n], extra[lo : lo + n], pull[r], z[lo : lo + n])
             _blend(mode[r], v[lo : lo + n], z[lo : lo + n], y[lo : lo + n], mix[r], m)
-            sum_down(m, 0, rows[r], inner[r], msg, ptr[r], direct[r], edge, kind, map_at, msg_at, width, maps)
+            sum_down(
+                m,
+                0,
+                rows[r],
+                inner[r],
+                msg,
+                ptr[r],
+                direct[r],
+                edge,
+                kind,
+                map_at,
+                msg_at,
+                width,
+                maps,
+            )
             for e in range(direct[r], ptr[r + 1]):
                 o = owner[e]
                 s = node[o]
-                sum_one(msg, msg_at[o], node_rows[s], node_inner[s], msg, msg_at[e], width[e], kind[e], maps, map_at[e])
+                sum_one(
+                    msg,
+                    msg_at[o],
+                    node_rows[s],
+                    node_inner[s],
+                    msg,
+                    msg_at[e],
+                    width[e],
+                    kind[e],
+                    maps,
+                    map_at[e],
+                )
 
 
 @njit(**LOOP)
@@ -171,8 +259,20 @@ def _blend(mode: int, v: Any, z: Any, y: Any, mix: float, m: Any) -> None:
 
 
 @njit(**PARALLEL)
-def average(msg: Any, target: Any, base: Any, weight: Any, share: Any, nodes: Any, at: Any, rows: Any, inner: Any,
-            ptr: Any, items: Any, msg_at: Any) -> None:
+def average(
+    msg: Any,
+    target: Any,
+    base: Any,
+    weight: Any,
+    share: Any,
+    nodes: Any,
+    at: Any,
+    rows: Any,
+    inner: Any,
+    ptr: Any,
+    items: Any,
+    msg_at: Any,
+) -> None:
     """For each listed node: target = (base + sum over incoming edges of weight * message) * share."""
     for i in prange(nodes.size):
         s = nodes[i]
@@ -192,8 +292,24 @@ def average(msg: Any, target: Any, base: Any, weight: Any, share: Any, nodes: An
 
 
 @njit(**LOOP)
-def _corrections(target: Any, node_at: Any, node_rows: Any, node_inner: Any, msg: Any, first: Any, middle: Any, last: Any,
-                 node: Any, owner: Any, coef: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any) -> None:
+def _corrections(
+    target: Any,
+    node_at: Any,
+    node_rows: Any,
+    node_inner: Any,
+    msg: Any,
+    first: Any,
+    middle: Any,
+    last: Any,
+    node: Any,
+    owner: Any,
+    coef: Any,
+    kind: Any,
+    map_at: Any,
+    msg_at: Any,
+    width: Any,
+    maps: Any,
+) -> None:
     """Turn messages (sums) into what the table must add along each direct edge to meet the targets."""
     for e in range(first, last):
         lo = node_at[node[e]]
@@ -204,7 +320,18 @@ def _corrections(target: Any, node_at: Any, node_rows: Any, node_inner: Any, msg
         o = owner[e]
         s = node[o]
         if coef[e] != 0.0:
-            add_one(msg, msg_at[o], node_rows[s], node_inner[s], msg, msg_at[e], kind[e], maps, map_at[e], coef[e])
+            add_one(
+                msg,
+                msg_at[o],
+                node_rows[s],
+                node_inner[s],
+                msg,
+                msg_at[e],
+                kind[e],
+                maps,
+                map_at[e],
+                coef[e],
+            )
     for e in range(first, middle):
         cells = msg[msg_at[e] : msg_at[e] + width[e]]
         for c in range(cells.size):
@@ -212,37 +339,144 @@ def _corrections(target: Any, node_at: Any, node_rows: Any, node_inner: Any, msg
 
 
 @njit(**PARALLEL)
-def adjust_nodes(target: Any, msg: Any, nodes: Any, at: Any, rows: Any, inner: Any, ptr: Any, direct: Any, edge: Any,
-                 node: Any, owner: Any, coef: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any) -> None:
+def adjust_nodes(
+    target: Any,
+    msg: Any,
+    nodes: Any,
+    at: Any,
+    rows: Any,
+    inner: Any,
+    ptr: Any,
+    direct: Any,
+    edge: Any,
+    node: Any,
+    owner: Any,
+    coef: Any,
+    kind: Any,
+    map_at: Any,
+    msg_at: Any,
+    width: Any,
+    maps: Any,
+) -> None:
     """Make each listed node's target agree with the targets of the nodes below it."""
     for i in prange(nodes.size):
         s = nodes[i]
         lo, n = at[s], rows[s] * inner[s]
         table = target[lo : lo + n]
-        sum_down(table, 0, rows[s], inner[s], msg, ptr[s], direct[s], edge, kind, map_at, msg_at, width, maps)
+        sum_down(
+            table,
+            0,
+            rows[s],
+            inner[s],
+            msg,
+            ptr[s],
+            direct[s],
+            edge,
+            kind,
+            map_at,
+            msg_at,
+            width,
+            maps,
+        )
         for e in range(direct[s], ptr[s + 1]):
             o = owner[e]
             t = node[o]
-            sum_one(msg, msg_at[o], rows[t], inner[t], msg, msg_at[e], width[e], kind[e], maps, map_at[e])
-        _corrections(target, at, rows, inner, msg, ptr[s], direct[s], ptr[s + 1], node, owner, coef, kind, map_at, msg_at,
-                     width, maps)
+            sum_one(
+                msg,
+                msg_at[o],
+                rows[t],
+                inner[t],
+                msg,
+                msg_at[e],
+                width[e],
+                kind[e],
+                maps,
+                map_at[e],
+            )
+        _corrections(
+            target,
+            at,
+            rows,
+            inner,
+            msg,
+            ptr[s],
+            direct[s],
+            ptr[s + 1],
+            node,
+            owner,
+            coef,
+            kind,
+            map_at,
+            msg_at,
+            width,
+            maps,
+        )
         add_up(table, rows[s], inner[s], msg, ptr[s], direct[s], kind, map_at, msg_at, maps)
 
 
 @njit(**PARALLEL)
-def scatter(update: bool, v: Any, z: Any, y: Any, extra: Any, mode: Any, pull: Any, mix: Any, data: Any, penalty: Any, relax: float,
-            stats: Any, x_out: Any, target: Any, msg: Any, chunk: Any, at: Any, rows: Any, inner: Any, ptr: Any,
-            direct: Any, node: Any, owner: Any, coef: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
-            node_at: Any, node_rows: Any, node_inner: Any) -> None:
-    """For each root: x = m + corrections, then v += relax (x - z). With update False, x goes to x_out and stats are taken."""
+def scatter(
+    update: bool,
+    v: Any,
+    z: Any,
+    y: Any,
+    extra: Any,
+    mode: Any,
+    pull: Any,
+    data: Any,
+    penalty: Any,
+    relax: float,
+    stats: Any,
+    work: Any,
+    target: Any,
+    msg: Any,
+    chunk: Any,
+    at: Any,
+    rows: Any,
+    inner: Any,
+    ptr: Any,
+    direct: Any,
+    node: Any,
+    owner: Any,
+    coef: Any,
+    kind: Any,
+    map_at: Any,
+    msg_at: Any,
+    width: Any,
+    maps: Any,
+    node_at: Any,
+    node_rows: Any,
+    node_inner: Any,
+) -> None:
+    """For each root: x = m + corrections, then v += relax (x - z). With update False, stats are taken and x stays in work."""
     for k in prange(chunk.size - 1):
         for r in range(chunk[k], chunk[k + 1]):
             lo, n = at[r], rows[r] * inner[r]
-            _corrections(target, node_at, node_rows, node_inner, msg, ptr[r], direct[r], ptr[r + 1], node, owner, coef,
-                         kind, map_at, msg_at, width, maps)
-            x = np.empty(n)
-            old, want, more, kept = v[lo : lo + n], y[lo : lo + n], extra[lo : lo + n], z[lo : lo + n]
-            _blend(mode[r], old, kept, want, mix[r], x)
+            _corrections(
+                target,
+                node_at,
+                node_rows,
+                node_inner,
+                msg,
+                ptr[r],
+                direct[r],
+                ptr[r + 1],
+                node,
+                owner,
+                coef,
+                kind,
+                map_at,
+                msg_at,
+                width,
+                maps,
+            )
+            x = work[lo : lo + n]  # holds the blend that `gather` left
+            old, want, more, kept = (
+                v[lo : lo + n],
+                y[lo : lo + n],
+                extra[lo : lo + n],
+                z[lo : lo + n],
+            )
             add_up(x, rows[r], inner[r], msg, ptr[r], direct[r], kind, map_at, msg_at, maps)
             if update and mode[r] == NONNEGATIVE:
                 for c in range(n):
@@ -255,16 +489,28 @@ def scatter(update: bool, v: Any, z: Any, y: Any, extra: Any, mode: Any, pull: A
                 if mode[r] == NONNEGATIVE:
                     kept = np.maximum(old, 0.0)
                 if mode[r] <= MASKED:
-                    _measure(mode[r], x, kept, old, want, more, data[r], penalty[r], relax, stats[r])
+                    _measure(
+                        mode[r], x, kept, old, want, more, data[r], penalty[r], relax, stats[r]
+                    )
                 else:
-                    _measure_general(mode[r], x, kept, old, want, more, data[r], penalty[r], pull[r], stats[r])
-                out = x_out[lo : lo + n]
-                for c in range(n):
-                    out[c] = x[c]
+                    _measure_general(
+                        mode[r], x, kept, old, want, more, data[r], penalty[r], pull[r], stats[r]
+                    )
 
 
 @njit(**LOOP)
-def _measure(mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: float, rho: float, relax: float, out: Any) -> None:
+def _measure(
+    mode: int,
+    x: Any,
+    z: Any,
+    v: Any,
+    y: Any,
+    extra: Any,
+    w: float,
+    rho: float,
+    relax: float,
+    out: Any,
+) -> None:
     """The sums behind objective, residuals and certificate (see STATS), for non-negativity alone.
 
     On consistent points f >= f(x) + <h, x' - x> + w/2 |x' - x|^2 with h = rho (2z - v - x), because x minimises
@@ -299,8 +545,18 @@ def _measure(mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: float, rh
 
 
 @njit(**LOOP)
-def _measure_general(mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: float, rho: float, pull: float,
-                     out: Any) -> None:
+def _measure_general(
+    mode: int,
+    x: Any,
+    z: Any,
+    v: Any,
+    y: Any,
+    extra: Any,
+    w: float,
+    rho: float,
+    pull: float,
+    out: Any,
+) -> None:
     """The same where a further convex term g acts on z: g >= g(z) + rho <v - z, . - z> joins the bound. out[8] is g(z).
 
     For GIVEN tables g(z) is the caller's to add.
@@ -326,7 +582,9 @@ def _measure_general(mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: f
         if mode == ABSOLUTE:
             extra_value += rho * pull * abs(z[c] - extra[c])
         elif mode == ENTROPIC and extra[c] > 0.0:
-            extra_value += rho * pull * (z[c] * (log(max(z[c], 1e-300)) - log(extra[c]) - 1.0) + extra[c])
+            extra_value += (
+                rho * pull * (z[c] * (log(max(z[c], 1e-300)) - log(extra[c]) - 1.0) + extra[c])
+            )
     term = lowest - tangent - support
     if w > 0.0:
         # The linear parts add up to h = rho (z - x), small; the quadratic of f bounds it to second order.

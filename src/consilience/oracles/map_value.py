@@ -28,4 +28,3 @@ def largest_total(tree: JunctionTree, theta: CliqueVector) -> float:
         axes = tuple(i for i, a in enumerate(members[c]) if a not in keep)
         logs[p] += align(logs[c].max(axis=axes), keep, members[p])
     return float(logs[0].max())
-

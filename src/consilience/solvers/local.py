@@ -64,7 +64,9 @@ class LocalProblem:
         """One mirror step and a sweep. A step whose exponent would overflow is taken in pieces, so that none of it is lost."""
         pieces = self._pieces(rate * float(np.abs(gradient).max(initial=0.0)))
         for _ in range(pieces):
-            self.sweeper.step_gradient(state, gradient, rate / pieces / self.positive, foresee and pieces == 1)
+            self.sweeper.step_gradient(
+                state, gradient, rate / pieces / self.positive, foresee and pieces == 1
+            )
 
     def step_fused(self, state: Beliefs, rate: float, foresee: bool = False) -> tuple[float, float]:
         """The same for the separable squared loss; returns L and <grad L, tau> at the point before the step."""

@@ -26,7 +26,9 @@ def maximum_entropy_table(
             have = table.sum(axis=axes)
             worst = max(worst, float(np.abs(have - wanted).sum()))
             ratio = np.divide(wanted, have, out=np.ones_like(have), where=have > 0)
-            table *= ratio.reshape([n if a in subset else 1 for a, n in zip(clique, shape, strict=True)])
+            table *= ratio.reshape(
+                [n if a in subset else 1 for a, n in zip(clique, shape, strict=True)]
+            )
         if worst < 1e-6:
             break
     return table / table.sum()

@@ -112,7 +112,15 @@ def mirror_descent(
             rate *= 0.5
             if failures > 60:
                 gap = (value - bound) / max(abs(value), 1e-300)
-                return MirrorResult(x, z, value, bound, done, stalled(done, gap, tolerance or 0.0, "the relative gap"), rate)
+                return MirrorResult(
+                    x,
+                    z,
+                    value,
+                    bound,
+                    done,
+                    stalled(done, gap, tolerance or 0.0, "the relative gap"),
+                    rate,
+                )
             continue
         failures = 0
         overshot = accelerated and after > value
@@ -145,5 +153,9 @@ def mirror_descent(
                 pull[:] = 0.0
                 weight, intercept, began = 0.0, 0.0, done
     gap = max(0.0, value - bound) / max(abs(value), 1e-300)
-    status = as_asked(done) if tolerance is None else out_of_iterations(done, gap, tolerance, "the relative gap")
+    status = (
+        as_asked(done)
+        if tolerance is None
+        else out_of_iterations(done, gap, tolerance, "the relative gap")
+    )
     return MirrorResult(x, z, value, bound, done, status, rate)

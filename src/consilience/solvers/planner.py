@@ -46,7 +46,9 @@ class Plan:
     options: tuple[Option, ...]
 
     def __str__(self) -> str:
-        lines = [f"reconstruct {self.cliques} measured cliques with {self.consistency} consistency, solver {self.solver}"]
+        lines = [
+            f"reconstruct {self.cliques} measured cliques with {self.consistency} consistency, solver {self.solver}"
+        ]
         for o in self.options:
             mark = "->" if o.consistency == self.consistency else "  "
             fit = "fits" if o.fits else "does not fit"
@@ -64,7 +66,9 @@ def parse_bytes(given: str | int | float) -> int:
     else:
         found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?i?b)?\s*", str(given).lower())
         if not found:
-            raise ConsilienceError(f'memory must be a number of bytes or text such as "2 GB", got {given!r}')
+            raise ConsilienceError(
+                f'memory must be a number of bytes or text such as "2 GB", got {given!r}'
+            )
         unit = found.group(2) or "b"
         base = 1024 if "i" in unit else 1000
         value = float(found.group(1)) * base ** "bkmgt".index(unit[0])
@@ -96,7 +100,11 @@ def make_plan(
         order = [by_name["global"], by_name["local"]]
         pick = next((o for o in order if o.fits), None)
         if pick is None:
-            _refuse(by_name["local"], budget, "even local consistency does not fit; measure fewer or smaller cliques")
+            _refuse(
+                by_name["local"],
+                budget,
+                "even local consistency does not fit; measure fewer or smaller cliques",
+            )
         reason = (
             "the junction tree fits, so answers are globally consistent"
             if pick.consistency == "global"
@@ -111,10 +119,21 @@ def make_plan(
         raise ConsilienceError(
             f"consistency must be 'auto', 'global', 'local', 'factor' or a RegionGraph, got {consistency!r}"
         )
-    return Plan(pick.consistency, chosen_solver, pick.bytes, budget, pick.seconds, len(measured), reason, options)
+    return Plan(
+        pick.consistency,
+        chosen_solver,
+        pick.bytes,
+        budget,
+        pick.seconds,
+        len(measured),
+        reason,
+        options,
+    )
 
 
-def plan_for_graph(graph: RegionGraph, cliques: int, solver: str, memory: str | int | float, squared: bool) -> Plan:
+def plan_for_graph(
+    graph: RegionGraph, cliques: int, solver: str, memory: str | int | float, squared: bool
+) -> Plan:
     """The plan when the caller brings the graph."""
     chosen = _choose_solver(solver, squared)
     budget = parse_bytes(memory)
@@ -123,7 +142,9 @@ def plan_for_graph(graph: RegionGraph, cliques: int, solver: str, memory: str | 
     option = Option(graph.kind, cells, need, _seconds(cells, chosen), need <= budget)
     if not option.fits:
         _refuse(option, budget, "raise memory=, or use a smaller graph")
-    return Plan(graph.kind, chosen, need, budget, option.seconds, cliques, "the graph was given", (option,))
+    return Plan(
+        graph.kind, chosen, need, budget, option.seconds, cliques, "the graph was given", (option,)
+    )
 
 
 def build_graph(domain: Domain, cliques: Iterable[Clique], consistency: str) -> RegionGraph:
@@ -151,11 +172,15 @@ def _choose_solver(solver: str, squared: bool) -> str:
     if solver not in SOLVERS:
         raise ConsilienceError(f"solver must be 'auto', 'splitting' or 'prox', got {solver!r}")
     if solver == "splitting" and not squared:
-        raise ConsilienceError("solver='splitting' needs squared loss; use solver='prox' for other losses")
+        raise ConsilienceError(
+            "solver='splitting' needs squared loss; use solver='prox' for other losses"
+        )
     return solver
 
 
-def _price(domain: Domain, cliques: tuple[Clique, ...], name: str, solver: str, budget: int) -> Option:
+def _price(
+    domain: Domain, cliques: tuple[Clique, ...], name: str, solver: str, budget: int
+) -> Option:
     top = maximal(domain, cliques)
     if name == "global":
         tree = JunctionTree.of(domain, top)
@@ -172,7 +197,11 @@ def _price(domain: Domain, cliques: tuple[Clique, ...], name: str, solver: str, 
 
 
 def _bytes(root_cells: int, all_cells: int, solver: str) -> int:
-    return int(BASE_BYTES + 8 * (ROOT_BUFFERS[solver] * root_cells + 2 * all_cells)) if all_cells < 2**60 else 8 * all_cells
+    return (
+        int(BASE_BYTES + 8 * (ROOT_BUFFERS[solver] * root_cells + 2 * all_cells))
+        if all_cells < 2**60
+        else 8 * all_cells
+    )
 
 
 def _seconds(cells: int, solver: str) -> float:
@@ -196,4 +225,10 @@ def _count(n: int) -> str:
 def _time(seconds: float) -> str:
     if seconds == float("inf") or seconds > 1e9:
         return "forever"
-    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+    return (
+        f"{seconds:.1f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.0f} h"
+    )

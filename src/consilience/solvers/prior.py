@@ -122,7 +122,9 @@ def prior_tables(
             out[r] = np.full(domain.shape_of(r), 1.0 / domain.size(r))
         else:
             subsets = [s for s in combinations(r, len(r) - 1) if below.supports([s])]
-            out[r] = maximum_entropy_table(r, domain.shape_of(r), {s: tau.project(s) for s in subsets})
+            out[r] = maximum_entropy_table(
+                r, domain.shape_of(r), {s: tau.project(s) for s in subsets}
+            )
     return out
 
 
@@ -156,7 +158,9 @@ def lower_measurements(
         if not m.clique or not m.is_identity:
             continue
         if m.clique not in top:
-            out.append(Measurement(m.clique, m.values.reshape(domain.shape_of(m.clique)), stddev=m.stddev))
+            out.append(
+                Measurement(m.clique, m.values.reshape(domain.shape_of(m.clique)), stddev=m.stddev)
+            )
             continue
         if len(m.clique) == 1:
             continue
@@ -183,10 +187,14 @@ def _thinned(
         g = rng.standard_normal(m.values.shape)
         wide = m.stddev * float(np.hypot(1.0, THINNING))
         first.append(
-            Measurement(m.attributes, m.values + THINNING * m.stddev * g, stddev=wide, query=m.query)
+            Measurement(
+                m.attributes, m.values + THINNING * m.stddev * g, stddev=wide, query=m.query
+            )
         )
         second.append(
-            Measurement(m.attributes, m.values - m.stddev / THINNING * g, stddev=m.stddev, query=m.query)
+            Measurement(
+                m.attributes, m.values - m.stddev / THINNING * g, stddev=m.stddev, query=m.query
+            )
         )
     return SquaredLoss(domain, first, total), SquaredLoss(domain, second, total)
 
@@ -240,7 +248,9 @@ class _Path:
         self.loss = loss
         prior = np.ones(solver.cells)
         for i, clique in enumerate(solver.root_cliques):
-            prior[solver._span(solver.ties.roots, i)] = solver._enter(np.maximum(tables[clique], SMALLEST), clique)
+            prior[solver._span(solver.ties.roots, i)] = solver._enter(
+                np.maximum(tables[clique], SMALLEST), clique
+            )
         self.prior = prior
         count = len(solver.root_cliques)
         solver.mode[:count] = kernels.ENTROPIC
@@ -359,7 +369,11 @@ class _Path:
         value = self._value(tau) * solver.scale
         bound = min(best * solver.scale, value)
         gap = (value - bound) / max(abs(value), 1e-300)
-        status = CONVERGED if gap <= 2 * tolerance else out_of_iterations(done, gap, tolerance, "the relative gap")
+        status = (
+            CONVERGED
+            if gap <= 2 * tolerance
+            else out_of_iterations(done, gap, tolerance, "the relative gap")
+        )
         return Solution(
             tau, value, bound, violation, done, perf_counter() - began, status, "splitting with prior", None
         )  # fmt: skip

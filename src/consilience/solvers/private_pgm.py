@@ -41,7 +41,9 @@ class GlobalProblem:
     def value_and_grad(self, values: Buffer) -> tuple[float, Buffer]:
         value, gradient = self.bound.value_and_grad(values)
         if not np.isfinite(value) or not np.all(np.isfinite(gradient)):
-            raise LossError("the loss must give a finite value and gradient on distributions, got NaN or infinity")
+            raise LossError(
+                "the loss must give a finite value and gradient on distributions, got NaN or infinity"
+            )
         return value, gradient
 
     def move(self, state: ExactState, gradient: Buffer, rate: float) -> None:
@@ -53,7 +55,9 @@ class GlobalProblem:
     def restart(self, values: Buffer) -> None:
         """Averages of marginals belong to no graphical model at hand."""
 
-    def divergence(self, before: ExactState, after: ExactState, gradient: Buffer, rate: float) -> float:
+    def divergence(
+        self, before: ExactState, after: ExactState, gradient: Buffer, rate: float
+    ) -> float:
         """KL between the two joint distributions: <change of theta, new marginals> - change of log Z."""
         change = -rate * float(np.einsum("i,i", gradient, self.values(after)))
         return change - (after.log_partition - before.log_partition)

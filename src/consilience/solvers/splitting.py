@@ -65,7 +65,9 @@ class Check:
 class Splitting:
     """A squared loss over L(G), compiled: tables, ties, weights. Solves, and solves again for other data of the same shape."""
 
-    def __init__(self, graph: RegionGraph, loss: SquaredLoss, possible: Mapping[Clique, Buffer] | None = None) -> None:
+    def __init__(
+        self, graph: RegionGraph, loss: SquaredLoss, possible: Mapping[Clique, Buffer] | None = None
+    ) -> None:
         missing = graph.first_unsupported(loss.cliques)
         if missing is not None:
             raise RegionGraphError(
@@ -111,7 +113,8 @@ class Splitting:
         self.levels = self.ties.levels
         self.down_edge = np.arange(len(self.ties.down.node), dtype=np.int64)
         self.inner_edge = np.arange(len(self.ties.inner.node), dtype=np.int64)
-        self.no_out = np.zeros(0)
+        self.x = np.empty(self.cells)
+        """Scratch: the blend of data and state, then the consistent point."""
         self.z = np.zeros(0)
 
     def _data(self, weights: Buffer, targets: CliqueVector, roots: dict[Clique, int]) -> None:
@@ -183,13 +186,18 @@ class Splitting:
         """Weights that depend on the penalty."""
         self.penalty = self.rho * self.pace
         for i, copy in enumerate(self.copies):
-            self.penalty[len(self.root_cliques) + i] = self.rho * max(copy.weight * copy.stiffness, 1e-12)
+            self.penalty[len(self.root_cliques) + i] = self.rho * max(
+                copy.weight * copy.stiffness, 1e-12
+            )
         whole = self.data + self.penalty
         self.mix = self.penalty / whole
         fan = self.ties.down
         owner = np.repeat(np.arange(len(whole)), np.diff(fan.ptr))
         self.edge_weight = whole[owner] / fan.summed
-        total = np.bincount(fan.node, self.edge_weight, minlength=len(self.base_share)) + self.base_share
+        total = (
+            np.bincount(fan.node, self.edge_weight, minlength=len(self.base_share))
+            + self.base_share
+        )
         self.share = 1.0 / np.maximum(total, 1e-300)
 
     # -- one iteration ---------------------------------------------------------------------------
@@ -198,8 +206,8 @@ class Splitting:
         """Messages and node targets of the consistent point closest to 2 prox(v) - v and the data."""
         t, n, d, i = self.ties.roots, self.ties.nodes, self.ties.down, self.ties.inner
         kernels.gather(
-            self.v, self._kept(), self.y, self.extra, self.mode, self.pull, self.mix, self.msg, self.chunk, t.at, t.rows, t.inner,
-            d.ptr, d.direct, self.down_edge, d.node, d.owner, d.kind, d.map_at, d.msg_at, d.width, d.maps, n.rows, n.inner,
+            self.v, self._kept(), self.y, self.extra, self.mode, self.pull, self.mix, self.x, self.msg, self.chunk,
+            t.at, t.rows, t.inner, d.ptr, d.direct, self.down_edge, d.node, d.owner, d.kind, d.map_at, d.msg_at, d.width, d.maps, n.rows, n.inner,
         )  # fmt: skip
         for level in self.levels:
             kernels.average(
@@ -211,11 +219,11 @@ class Splitting:
                 i.owner, i.coef, i.kind, i.map_at, i.msg_at, i.width, i.maps,
             )  # fmt: skip
 
-    def _spread(self, update: bool, out: Buffer) -> None:
+    def _spread(self, update: bool) -> None:
         t, n, d = self.ties.roots, self.ties.nodes, self.ties.down
         kernels.scatter(
-            update, self.v, self._kept(), self.y, self.extra, self.mode, self.pull, self.mix, self.data, self.penalty, RELAX,
-            self.stats, out, self.target, self.msg, self.chunk, t.at, t.rows, t.inner, d.ptr, d.direct, d.node, d.owner,
+            update, self.v, self._kept(), self.y, self.extra, self.mode, self.pull, self.data, self.penalty, RELAX,
+            self.stats, self.x, self.target, self.msg, self.chunk, t.at, t.rows, t.inner, d.ptr, d.direct, d.node, d.owner,
             d.coef, d.kind, d.map_at, d.msg_at, d.width, d.maps, n.at, n.rows, n.inner,
         )  # fmt: skip
 
@@ -229,7 +237,7 @@ class Splitting:
         with threads_for(self.work):
             self._solve_copies()
             self.project()
-            self._spread(True, self.no_out)
+            self._spread(True)
 
     def _solve_copies(self) -> None:
         """z of the tables that carry a query: least squares pulled towards v."""
@@ -238,7 +246,9 @@ class Splitting:
             span = self._span(self.ties.roots, i)
             flat = self._leave(self.v[span], copy.clique)
             z = copy.prox(flat.reshape(-1), self.penalty[i])
-            self.extra[span] = self._enter(z.reshape(self.domain.shape_of(copy.clique)), copy.clique)
+            self.extra[span] = self._enter(
+                z.reshape(self.domain.shape_of(copy.clique)), copy.clique
+            )
 
     # -- the certificate -------------------------------------------------------------------------
 
@@ -247,7 +257,8 @@ class Splitting:
         with threads_for(self.work):
             self._solve_copies()
             self.project()
-            self._spread(False, x)
+            self._spread(False)
+        np.copyto(x, self.x)
         gap, move, fit, off, cross, square, least, term, more = self.stats.T
         count = len(self.root_cliques)
         value = float(fit.sum()) + self.constant
@@ -356,7 +367,9 @@ def splitting(
     """Minimise a squared loss over L(graph); the solution's tau has one table per region of the graph."""
     began = perf_counter()
     if not isinstance(loss, SquaredLoss):
-        raise LossError(f"the splitting solver takes a SquaredLoss, got {type(loss).__name__}; use solver='prox'")
+        raise LossError(
+            f"the splitting solver takes a SquaredLoss, got {type(loss).__name__}; use solver='prox'"
+        )
     solver = Splitting(graph, loss, possible)
     if state is not None:
         solver.v[...] = state.v
@@ -390,7 +403,10 @@ def run(
             callback(Iteration(done, look.objective * solver.scale, look.gap, look.shrink))
         if iterations is None and look.gap <= tolerance and done >= next_try:
             end = finish(solver, x, look)
-            if solver.allowed is None or end.objective - best_bound * solver.scale <= tolerance * abs(end.objective):
+            if (
+                solver.allowed is None
+                or end.objective - best_bound * solver.scale <= tolerance * abs(end.objective)
+            ):
                 status = CONVERGED
                 break
             end, next_try = None, int(1.3 * done)

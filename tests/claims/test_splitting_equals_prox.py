@@ -22,13 +22,13 @@ CASES = {
     "pairs, little noise": ("ab bc cd ac", (0.5,), {}),
     "pairs, much noise": ("ab bc cd ac", (300.0,), {}),
     "triples": ("abc bcd cde abe", (20.0,), {}),
-    "triples, unequal noise": ("abc bcd abe", (10.0, 25.0), {}),
+    "triples, unequal noise": ("abc bcd abe", (15.0, 30.0), {}),
     "disconnected": ("ab cd e", (20.0, 10.0), {}),
     "cliques inside cliques": ("abc bcd ab c de", (20.0, 10.0), {}),
     "one clique twice": ("abc abc cd", (20.0, 30.0), {}),
     "prefix sums on one attribute": ("ab bc c cd", (20.0, 10.0), {"c": Prefix(4)}),
     "a query on a pair": ("ce bc de", (20.0,), {"ce": PREFIX_BOTH}),
-    "the whole domain": ("abcde", (5.0,), {}),
+    "the whole domain": ("abcde", (20.0,), {}),
 }
 
 
@@ -77,7 +77,7 @@ def test_splitting_equals_a_generic_solver(case: str, kind: str) -> None:
 @pytest.mark.parametrize("case, kind", EVERYWHERE)
 def test_prox_equals_splitting(case: str, kind: str) -> None:
     loss, graph = problem(case, kind)
-    one, other = prox_pgm(loss, graph, tolerance=1e-5), by_splitting(case, kind)
+    one, other = prox_pgm(loss, graph, tolerance=1e-4), by_splitting(case, kind)
     assert one.objective == pytest.approx(other.objective, rel=1e-6)
     assert distance(loss, one.tau, other.tau) < 1e-4
     assert one.violation < 1e-9

@@ -14,7 +14,7 @@ from consilience.regions.region_graph import RegionGraph
 from consilience.regions.wiring import Wiring
 
 INNER_FLOOR, INNER_SHARE, INNER_SWEEPS = 1e-10, 1e-6, 300
-LARGEST_EXPONENT = 200.0
+LARGEST_EXPONENT, MOST_PIECES = 200.0, 1000
 
 
 class LocalProblem:
@@ -63,6 +63,11 @@ class LocalProblem:
     def step(self, state: Beliefs, gradient: Buffer, rate: float, foresee: bool = False) -> None:
         """One mirror step and a sweep. A step whose exponent would overflow is taken in pieces, so that none of it is lost."""
         pieces = self._pieces(rate * float(np.abs(gradient).max(initial=0.0)))
+        if pieces > MOST_PIECES:
+            raise LossError(
+                f"a step must move log-beliefs by less than {MOST_PIECES * LARGEST_EXPONENT:.0f}, the loss's gradient asks for "
+                f"{rate * float(np.abs(gradient).max()):.3g}; take a smaller step, or check that the loss is bounded below"
+            )
         for _ in range(pieces):
             self.sweeper.step_gradient(
                 state, gradient, rate / pieces / self.positive, foresee and pieces == 1
@@ -85,6 +90,10 @@ class LocalProblem:
     def _pieces(self, exponent: float) -> int:
         most = LARGEST_EXPONENT * float(self.kappa[self.kappa > 0].min())
         return max(1, int(np.ceil(exponent / most))) if np.isfinite(exponent) else 1
+
+    def too_far(self, gradient: Buffer, rate: float) -> bool:
+        """Whether a step would be so long that no number of pieces makes it sensible."""
+        return self._pieces(rate * float(np.abs(gradient).max(initial=0.0))) > MOST_PIECES
 
     def sweep(self, state: Beliefs) -> None:
         self.sweeper.sweep(state)

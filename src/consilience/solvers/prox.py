@@ -109,7 +109,7 @@ def prox_pgm(
         "Prox-PGM with Convex-GBP", ProxState(run.beliefs, run.rate),
     )  # fmt: skip
     size = max(abs(objective), abs(run.first_value or 0.0))
-    if run.best_bound > objective + 1e-6 * size:
+    if run.best_bound > objective + 1e-6 * size and not status.name.endswith("bounded below"):
         return replace(solution, status=not_convex(run.best_bound, objective))
     if status.converged and solution.gap > 2 * tolerance:
         late = out_of_iterations(run.done, solution.gap, tolerance, "the relative gap")
@@ -186,8 +186,9 @@ class _Run:
             values, crosses = self._block(count, allowed)
             before, after = values[0], values[-1]
             self.first_value = before if self.first_value is None else self.first_value
-            if after < min(-1e12, -1e6 * abs(self.first_value)):
-                return unbounded(after)
+            lowest = float(np.nanmin(values))
+            if lowest < min(-1e12, -1e6 * abs(self.first_value)):
+                return unbounded(lowest)
             worse = not np.isfinite(after) or after > before + 1e-13 * abs(before)
             if worse and not self.fixed:
                 failures += 1
@@ -241,6 +242,8 @@ class _Run:
                 self.beliefs.settle()
                 value, gradient = self.problem.value_and_grad(self.beliefs.tau)
                 cross = dot(gradient, self.beliefs.tau)
+                if not self.fixed and self.problem.too_far(gradient, self.rate):
+                    return [*values, value, np.inf], crosses
                 self.problem.step(self.beliefs, gradient, self.rate, self.foresee)
             values.append(value)
             crosses.append(cross)

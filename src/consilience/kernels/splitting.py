@@ -26,17 +26,8 @@ uniform table makes x non-negative, its term of the lower bound, and sum z (or t
 
 @njit(**LOOP)
 def sum_one(
-    x: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    msg: Any,
-    to: Any,
-    width: Any,
-    kind: Any,
-    maps: Any,
-    m: Any,
-) -> None:
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, to: Any, width: Any, kind: Any, maps: Any, m: Any,
+) -> None:  # fmt: skip
     """msg[to : to + width] = the table at x[at:] summed along one edge."""
     at, rows, inner, to, m = uint64(at), uint64(rows), uint64(inner), uint64(to), uint64(m)
     for c in range(uint64(width)):
@@ -56,17 +47,8 @@ def sum_one(
 
 @njit(**LOOP)
 def add_one(
-    x: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    msg: Any,
-    to: Any,
-    kind: Any,
-    maps: Any,
-    m: Any,
-    factor: Any,
-) -> None:
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, to: Any, kind: Any, maps: Any, m: Any, factor: Any,
+) -> None:  # fmt: skip
     """x += factor * the message spread over the table at x[at:]."""
     at, rows, inner, to, m = uint64(at), uint64(rows), uint64(inner), uint64(to), uint64(m)
     for i in range(rows):
@@ -83,17 +65,8 @@ def add_one(
 
 @njit(**LOOP)
 def add_up(
-    x: Any,
-    rows: Any,
-    inner: Any,
-    msg: Any,
-    first: Any,
-    last: Any,
-    kind: Any,
-    map_at: Any,
-    msg_at: Any,
-    maps: Any,
-) -> None:
+    x: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, kind: Any, map_at: Any, msg_at: Any, maps: Any,
+) -> None:  # fmt: skip
     """x += every direct message spread over the table; two kept edges and all row terms share one pass."""
     rows, inner = uint64(rows), uint64(inner)
     middle = first
@@ -171,8 +144,8 @@ def prox_cells(mode: int, v: Any, extra: Any, pull: float, z: Any) -> None:
 
 @njit(**PARALLEL)
 def prox_all(
-    v: Any, extra: Any, mode: Any, pull: Any, z: Any, at: Any, rows: Any, inner: Any
-) -> None:
+    v: Any, extra: Any, mode: Any, pull: Any, z: Any, at: Any, rows: Any, inner: Any,
+) -> None:  # fmt: skip
     """z = prox(v) for every root."""
     for r in prange(at.size):
         lo, hi = at[r], at[r] + rows[r] * inner[r]
@@ -181,32 +154,10 @@ def prox_all(
 
 @njit(**PARALLEL)
 def gather(
-    v: Any,
-    z: Any,
-    y: Any,
-    extra: Any,
-    mode: Any,
-    pull: Any,
-    mix: Any,
-    work: Any,
-    msg: Any,
-    chunk: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    ptr: Any,
-    direct: Any,
-    edge: Any,
-    node: Any,
-    owner: Any,
-    kind: Any,
-    map_at: Any,
-    msg_at: Any,
-    width: Any,
-    maps: Any,
-    node_rows: Any,
-    node_inner: Any,
-) -> None:
+    v: Any, z: Any, y: Any, extra: Any, mode: Any, pull: Any, mix: Any, work: Any, msg: Any, chunk: Any, at: Any,
+    rows: Any, inner: Any, ptr: Any, direct: Any, edge: Any, node: Any, owner: Any, kind: Any, map_at: Any,
+    msg_at: Any, width: Any, maps: Any, node_rows: Any, node_inner: Any,
+) -> None:  # fmt: skip
     """For each root: m = mix (2 prox(v) - v) + (1 - mix) y, summed down to every node below it."""
     for k in prange(chunk.size - 1):
         for r in range(chunk[k], chunk[k + 1]):
@@ -216,35 +167,14 @@ def gather(
                 prox_cells(mode[r], v[lo : lo + n], extra[lo : lo + n], pull[r], z[lo : lo + n])
             _blend(mode[r], v[lo : lo + n], z[lo : lo + n], y[lo : lo + n], mix[r], m)
             sum_down(
-                m,
-                0,
-                rows[r],
-                inner[r],
-                msg,
-                ptr[r],
-                direct[r],
-                edge,
-                kind,
-                map_at,
-                msg_at,
-                width,
-                maps,
-            )
+                m, 0, rows[r], inner[r], msg, ptr[r], direct[r], edge, kind, map_at, msg_at, width, maps,
+            )  # fmt: skip
             for e in range(direct[r], ptr[r + 1]):
                 o = owner[e]
                 s = node[o]
                 sum_one(
-                    msg,
-                    msg_at[o],
-                    node_rows[s],
-                    node_inner[s],
-                    msg,
-                    msg_at[e],
-                    width[e],
-                    kind[e],
-                    maps,
-                    map_at[e],
-                )
+                    msg, msg_at[o], node_rows[s], node_inner[s], msg, msg_at[e], width[e], kind[e], maps, map_at[e],
+                )  # fmt: skip
 
 
 @njit(**LOOP)
@@ -260,19 +190,9 @@ def _blend(mode: int, v: Any, z: Any, y: Any, mix: float, m: Any) -> None:
 
 @njit(**PARALLEL)
 def average(
-    msg: Any,
-    target: Any,
-    base: Any,
-    weight: Any,
-    share: Any,
-    nodes: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    ptr: Any,
-    items: Any,
-    msg_at: Any,
-) -> None:
+    msg: Any, target: Any, base: Any, weight: Any, share: Any, nodes: Any, at: Any, rows: Any, inner: Any, ptr: Any,
+    items: Any, msg_at: Any,
+) -> None:  # fmt: skip
     """For each listed node: target = (base + sum over incoming edges of weight * message) * share."""
     for i in prange(nodes.size):
         s = nodes[i]
@@ -293,23 +213,9 @@ def average(
 
 @njit(**LOOP)
 def _corrections(
-    target: Any,
-    node_at: Any,
-    node_rows: Any,
-    node_inner: Any,
-    msg: Any,
-    first: Any,
-    middle: Any,
-    last: Any,
-    node: Any,
-    owner: Any,
-    coef: Any,
-    kind: Any,
-    map_at: Any,
-    msg_at: Any,
-    width: Any,
-    maps: Any,
-) -> None:
+    target: Any, node_at: Any, node_rows: Any, node_inner: Any, msg: Any, first: Any, middle: Any, last: Any,
+    node: Any, owner: Any, coef: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
+) -> None:  # fmt: skip
     """Turn messages (sums) into what the table must add along each direct edge to meet the targets."""
     for e in range(first, last):
         lo = node_at[node[e]]
@@ -321,17 +227,8 @@ def _corrections(
         s = node[o]
         if coef[e] != 0.0:
             add_one(
-                msg,
-                msg_at[o],
-                node_rows[s],
-                node_inner[s],
-                msg,
-                msg_at[e],
-                kind[e],
-                maps,
-                map_at[e],
-                coef[e],
-            )
+                msg, msg_at[o], node_rows[s], node_inner[s], msg, msg_at[e], kind[e], maps, map_at[e], coef[e],
+            )  # fmt: skip
     for e in range(first, middle):
         cells = msg[msg_at[e] : msg_at[e] + width[e]]
         for c in range(cells.size):
@@ -340,136 +237,45 @@ def _corrections(
 
 @njit(**PARALLEL)
 def adjust_nodes(
-    target: Any,
-    msg: Any,
-    nodes: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    ptr: Any,
-    direct: Any,
-    edge: Any,
-    node: Any,
-    owner: Any,
-    coef: Any,
-    kind: Any,
-    map_at: Any,
-    msg_at: Any,
-    width: Any,
-    maps: Any,
-) -> None:
+    target: Any, msg: Any, nodes: Any, at: Any, rows: Any, inner: Any, ptr: Any, direct: Any, edge: Any, node: Any,
+    owner: Any, coef: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
+) -> None:  # fmt: skip
     """Make each listed node's target agree with the targets of the nodes below it."""
     for i in prange(nodes.size):
         s = nodes[i]
         lo, n = at[s], rows[s] * inner[s]
         table = target[lo : lo + n]
         sum_down(
-            table,
-            0,
-            rows[s],
-            inner[s],
-            msg,
-            ptr[s],
-            direct[s],
-            edge,
-            kind,
-            map_at,
-            msg_at,
-            width,
-            maps,
-        )
+            table, 0, rows[s], inner[s], msg, ptr[s], direct[s], edge, kind, map_at, msg_at, width, maps,
+        )  # fmt: skip
         for e in range(direct[s], ptr[s + 1]):
             o = owner[e]
             t = node[o]
             sum_one(
-                msg,
-                msg_at[o],
-                rows[t],
-                inner[t],
-                msg,
-                msg_at[e],
-                width[e],
-                kind[e],
-                maps,
-                map_at[e],
-            )
+                msg, msg_at[o], rows[t], inner[t], msg, msg_at[e], width[e], kind[e], maps, map_at[e],
+            )  # fmt: skip
         _corrections(
-            target,
-            at,
-            rows,
-            inner,
-            msg,
-            ptr[s],
-            direct[s],
-            ptr[s + 1],
-            node,
-            owner,
-            coef,
-            kind,
-            map_at,
-            msg_at,
-            width,
-            maps,
-        )
+            target, at, rows, inner, msg, ptr[s], direct[s], ptr[s + 1], node, owner, coef, kind, map_at, msg_at,
+            width, maps,
+        )  # fmt: skip
         add_up(table, rows[s], inner[s], msg, ptr[s], direct[s], kind, map_at, msg_at, maps)
 
 
 @njit(**PARALLEL)
 def scatter(
-    update: bool,
-    v: Any,
-    z: Any,
-    y: Any,
-    extra: Any,
-    mode: Any,
-    pull: Any,
-    data: Any,
-    penalty: Any,
-    relax: float,
-    stats: Any,
-    work: Any,
-    target: Any,
-    msg: Any,
-    chunk: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    ptr: Any,
-    direct: Any,
-    node: Any,
-    owner: Any,
-    coef: Any,
-    kind: Any,
-    map_at: Any,
-    msg_at: Any,
-    width: Any,
-    maps: Any,
-    node_at: Any,
-    node_rows: Any,
-    node_inner: Any,
-) -> None:
+    update: bool, v: Any, z: Any, y: Any, extra: Any, mode: Any, pull: Any, data: Any, penalty: Any, relax: float,
+    stats: Any, work: Any, target: Any, msg: Any, chunk: Any, at: Any, rows: Any, inner: Any, ptr: Any, direct: Any,
+    node: Any, owner: Any, coef: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any, node_at: Any,
+    node_rows: Any, node_inner: Any,
+) -> None:  # fmt: skip
     """For each root: x = m + corrections, then v += relax (x - z). With update False, stats are taken and x stays in work."""
     for k in prange(chunk.size - 1):
         for r in range(chunk[k], chunk[k + 1]):
             lo, n = at[r], rows[r] * inner[r]
             _corrections(
-                target,
-                node_at,
-                node_rows,
-                node_inner,
-                msg,
-                ptr[r],
-                direct[r],
-                ptr[r + 1],
-                node,
-                owner,
-                coef,
-                kind,
-                map_at,
-                msg_at,
-                width,
-                maps,
-            )
+                target, node_at, node_rows, node_inner, msg, ptr[r], direct[r], ptr[r + 1], node, owner, coef, kind,
+                map_at, msg_at, width, maps,
+            )  # fmt: skip
             x = work[lo : lo + n]  # holds the blend that `gather` left
             old, want, more, kept = (
                 v[lo : lo + n],
@@ -500,17 +306,8 @@ def scatter(
 
 @njit(**LOOP)
 def _measure(
-    mode: int,
-    x: Any,
-    z: Any,
-    v: Any,
-    y: Any,
-    extra: Any,
-    w: float,
-    rho: float,
-    relax: float,
-    out: Any,
-) -> None:
+    mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: float, rho: float, relax: float, out: Any,
+) -> None:  # fmt: skip
     """The sums behind objective, residuals and certificate (see STATS), for non-negativity alone.
 
     On consistent points f >= f(x) + <h, x' - x> + w/2 |x' - x|^2 with h = rho (2z - v - x), because x minimises
@@ -546,17 +343,8 @@ def _measure(
 
 @njit(**LOOP)
 def _measure_general(
-    mode: int,
-    x: Any,
-    z: Any,
-    v: Any,
-    y: Any,
-    extra: Any,
-    w: float,
-    rho: float,
-    pull: float,
-    out: Any,
-) -> None:
+    mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: float, rho: float, pull: float, out: Any,
+) -> None:  # fmt: skip
     """The same where a further convex term g acts on z: g >= g(z) + rho <v - z, . - z> joins the bound. out[8] is g(z).
 
     For GIVEN tables g(z) is the caller's to add.

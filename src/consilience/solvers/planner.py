@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from consilience.domain import Clique, Domain, closure, maximal
 from consilience.errors import CapacityError, ConsilienceError
@@ -209,7 +210,7 @@ def _seconds(cells: int, solver: str) -> float:
     return passes / CELL_PASSES_PER_SECOND if cells < 10**15 else float("inf")
 
 
-def _refuse(option: Option, budget: int, advice: str) -> None:
+def _refuse(option: Option, budget: int, advice: str) -> NoReturn:
     raise CapacityError(
         f"{option.consistency} consistency must fit the memory budget of {show_bytes(budget)}, it needs about "
         f"{show_bytes(option.bytes)} ({_count(option.cells)} cells); {advice}",

@@ -25,8 +25,8 @@ from consilience.kernels import splitting as kernels
 from consilience.measurements import BoundMeasurement, Measurement, SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.maxent import maximum_entropy_table
-from consilience.solvers.solution import Iteration, Solution
 from consilience.solvers.polish import polish_tables
+from consilience.solvers.solution import Iteration, Solution
 from consilience.solvers.splitting import RELAX, Splitting
 from consilience.solvers.splitting import run as run_plain
 from consilience.status import CONVERGED, out_of_iterations
@@ -152,7 +152,7 @@ def lower_measurements(
     domain: Domain, roots: Sequence[Clique], measurements: Iterable[BoundMeasurement]
 ) -> list[Measurement]:
     """What the measurements say about the marginals of one attribute less than the roots have."""
-    top = {r for r in roots}
+    top = set(roots)
     out = []
     for m in measurements:
         if not m.clique or not m.is_identity:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 
 import numpy as np
@@ -23,7 +24,7 @@ from consilience.kernels.threads import threads_for
 from consilience.measurements import SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.ties import Ties
-from consilience.regions.wiring import Tables, chunks, group
+from consilience.regions.wiring import Tables, chunks, engine_order, group
 from consilience.solvers.copies import QueryCopy, make_copies
 from consilience.solvers.solution import Iteration, Solution
 from consilience.solvers.structural_zeros import inner_point, masks_of, respect
@@ -326,6 +327,8 @@ class Splitting:
 
     def _order(self, clique: Clique) -> list[int]:
         """Axes of a domain-order table in engine order: by size, then by place in the domain."""
+        if self._ascending:
+            return list(range(len(clique)))
         return sorted(range(len(clique)), key=lambda i: (self.domain[clique[i]], i))
 
     def _enter(self, table: Buffer, clique: Clique) -> Buffer:
@@ -340,11 +343,13 @@ class Splitting:
         """A node's members are ranks in engine order."""
         return self.domain.clique(self._by_rank[r] for r in members)
 
-    @property
+    @cached_property
+    def _ascending(self) -> bool:
+        return engine_order(self.domain) == tuple(range(len(self.domain)))
+
+    @cached_property
     def _by_rank(self) -> list[str]:
-        shape = self.domain.shape
-        order = sorted(range(len(shape)), key=lambda i: (shape[i], i))
-        return [self.domain.attributes[i] for i in order]
+        return [self.domain.attributes[i] for i in engine_order(self.domain)]
 
     def vector(self, x: Buffer) -> CliqueVector:
         """Root tables as a vector in domain order."""

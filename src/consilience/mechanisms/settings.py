@@ -25,7 +25,7 @@ class Settings:
     tolerance: float = 1e-6
 
     def plan(self, domain: Domain, cliques: Sequence[Clique]) -> Plan:
-        """What reconstruction will need; refuses here what would fail after money was spent."""
+        """What reconstruction will need; refuses here what would fail after the budget was spent."""
         if self.prior not in (None, "independence"):
             raise ConsilienceError(f"prior must be None or 'independence', got {self.prior!r}")
         if not 0 < self.tolerance < float("inf"):

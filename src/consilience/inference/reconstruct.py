@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from consilience.domain import Buffer, Clique, Domain
-from consilience.errors import ConsilienceError, MeasurementError
+from consilience.errors import ConsilienceError, MeasurementError, RegionGraphError
 from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.model import Model
 from consilience.inference.settings import Settings, solve
@@ -64,6 +64,16 @@ def reconstruct(
     possible: {clique: boolean table}, False where a combination can not occur. seed: for the prior's noise thinning only.
     progress sees an `Iteration` now and then; on_plan sees the plan before any work is done.
     """
+    if prior not in (None, "independence"):
+        raise ConsilienceError(f"prior must be None or 'independence', got {prior!r}")
+    if not (np.isfinite(tolerance) and tolerance > 0):
+        raise ConsilienceError(f"tolerance must be positive and finite, got {tolerance}")
+    if iterations is not None and iterations < 0:
+        raise ConsilienceError(f"iterations must be at least 0, got {iterations}")
+    if isinstance(consistency, RegionGraph) and consistency.domain != domain:
+        raise RegionGraphError(
+            f"the graph must be over the same domain as the measurements, got {consistency.domain!r}"
+        )
     listed = list(measurements)
     if prior is not None and consistency == "auto":
         consistency = "local"  # the pull acts on measured tables, which are the local graph's own
@@ -76,12 +86,6 @@ def reconstruct(
         if isinstance(consistency, RegionGraph)
         else build_graph(domain, loss.cliques, chosen.consistency)
     )
-    if prior not in (None, "independence"):
-        raise ConsilienceError(f"prior must be None or 'independence', got {prior!r}")
-    if not (np.isfinite(tolerance) and tolerance > 0):
-        raise ConsilienceError(f"tolerance must be positive and finite, got {tolerance}")
-    if iterations is not None and iterations < 0:
-        raise ConsilienceError(f"iterations must be at least 0, got {iterations}")
     settings = Settings(
         chosen.solver, total is not None, iterations, tolerance, prior, seed, dict(possible or {})
     )

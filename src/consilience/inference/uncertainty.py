@@ -80,6 +80,8 @@ def closed_form_holds(model: Model) -> bool:
     precision = _Precisions(model)
     for i in model.graph.roots:
         region = model.graph.regions[i]
+        if precision.holders.keys().isdisjoint(region):
+            continue  # nothing measured says anything about it
         variance = _cell_variance(model, precision, region, region)
         least = float(model.tau[region].min()) * model.total
         if not least >= CLEAR_OF_ZERO * sqrt(variance):

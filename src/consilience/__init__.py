@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from consilience.data import Dataset, Schema, population
 from consilience.domain import CliqueVector, Domain, Workload, all_marginals, random_marginals
 from consilience.errors import ConsilienceError
+from consilience.inference import Model, load, plan, reconstruct
 from consilience.measurements import (
     AbsoluteLoss,
     CustomLoss,
@@ -19,11 +20,13 @@ from consilience.measurements import (
 )
 from consilience.oracles.convex_gbp import convex_gbp
 from consilience.regions import RegionGraph
+from consilience.solvers.private_pgm import private_pgm
 from consilience.solvers.prox import prox_pgm
 from consilience.solvers.solution import Solution
 from consilience.solvers.splitting import splitting
 
 if TYPE_CHECKING:
+    from consilience import mechanisms
     from consilience.privacy import Budget
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "Domain",
     "Loss",
     "Measurement",
+    "Model",
     "RegionGraph",
     "Schema",
     "Solution",
@@ -44,9 +48,14 @@ __all__ = [
     "all_marginals",
     "convex_gbp",
     "estimate_total",
+    "load",
+    "mechanisms",
+    "plan",
     "population",
+    "private_pgm",
     "prox_pgm",
     "random_marginals",
+    "reconstruct",
     "splitting",
 ]
 
@@ -57,6 +66,8 @@ _FROM_PRIVACY = frozenset({"Budget"})
 def __getattr__(name: str) -> Any:
     if name in _FROM_PRIVACY:
         return getattr(import_module("consilience.privacy"), name)
+    if name == "mechanisms":
+        return import_module("consilience.mechanisms")
     raise AttributeError(f"module 'consilience' has no attribute {name!r}")
 
 

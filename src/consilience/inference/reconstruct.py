@@ -49,6 +49,7 @@ def reconstruct(
     memory: str | int | float = "2 GB",
     prior: str | None = None,
     possible: Mapping[Clique, Buffer] | None = None,
+    likelihood: str = "squared",
     iterations: int | None = None,
     tolerance: float = 1e-6,
     seed: int = 0,
@@ -62,6 +63,7 @@ def reconstruct(
     solver: "auto", "splitting" or "prox". prior: None (maximum likelihood) or "independence" (shrinks tables towards
     what their lower-order marginals say, as far as the noise warrants; biased, usually more accurate).
     possible: {clique: boolean table}, False where a combination can not occur. seed: for the prior's noise thinning only.
+    likelihood: "squared" (least squares, as in the paper) or "laplace" (the exact likelihood of Laplace noise).
     progress sees an `Iteration` now and then; on_plan sees the plan before any work is done.
     """
     if prior not in (None, "independence"):
@@ -86,8 +88,21 @@ def reconstruct(
         if isinstance(consistency, RegionGraph)
         else build_graph(domain, loss.cliques, chosen.consistency)
     )
+    if likelihood not in ("squared", "laplace"):
+        raise ConsilienceError(f"likelihood must be 'squared' or 'laplace', got {likelihood!r}")
+    if likelihood == "laplace" and (prior is not None or chosen.solver != "splitting"):
+        raise ConsilienceError(
+            "likelihood='laplace' works with the splitting solver and prior=None"
+        )
     settings = Settings(
-        chosen.solver, total is not None, iterations, tolerance, prior, seed, dict(possible or {})
+        chosen.solver,
+        total is not None,
+        iterations,
+        tolerance,
+        prior,
+        seed,
+        dict(possible or {}),
+        likelihood,
     )
     solution = solve(loss, graph, settings, progress)
     return model_of(domain, loss, graph, solution, chosen, settings)

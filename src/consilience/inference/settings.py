@@ -32,6 +32,7 @@ class Settings:
     prior: str | None = None
     seed: int = 0
     possible: Mapping[Clique, Buffer] = field(default_factory=dict)
+    likelihood: str = "squared"
 
 
 def solve(
@@ -55,6 +56,7 @@ def solve(
             tolerance=settings.tolerance,
             state=state,
             possible=settings.possible or None,
+            absolute=settings.likelihood == "laplace",
             callback=progress,
         )
     if settings.possible:

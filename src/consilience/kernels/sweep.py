@@ -205,8 +205,8 @@ def _factors(cells: Any, mean: Any, weight: float) -> None:
 
 @njit(**PARALLEL)
 def combine(
-    track: bool, tau: Any, shift: Any, msg: Any, drift: Any, gap: Any, lift: Any, weight: Any, kappa: Any, children: Any, ptr: Any,
-    edge_of: Any, parent_of: Any, at: Any, rows: Any, inner: Any, msg_at: Any,
+    track: bool, tau: Any, shift: Any, msg: Any, drift: Any, gap: Any, lift: Any, weight: Any, kappa: Any, children: Any,
+    ptr: Any, edge_of: Any, parent_of: Any, at: Any, rows: Any, inner: Any, msg_at: Any,
 ) -> None:  # fmt: skip
     """Agree on each listed child: the weighted geometric mean of what it and its parents believe about it.
 

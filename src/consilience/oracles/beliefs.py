@@ -218,8 +218,8 @@ class Sweeper:
         t, e = self.wiring.tables, self.wiring.edges
         gap = self._gap[k]
         kernels.combine(
-            self.track, state.tau, state.shift, self._msg, state.drift, gap, self._lift, s.weight, self.wiring.kappa, s.children, s.child_ptr,
-            s.child_edge, e.parent, t.at, t.rows, t.inner, e.msg_at,
+            self.track, state.tau, state.shift, self._msg, state.drift, gap, self._lift, s.weight, self.wiring.kappa,
+            s.children, s.child_ptr, s.child_edge, e.parent, t.at, t.rows, t.inner, e.msg_at,
         )  # fmt: skip
         self._scale(state, s)
         return float(gap.max(initial=0.0))

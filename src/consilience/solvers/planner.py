@@ -54,7 +54,8 @@ class Plan:
             mark = "->" if o.consistency == self.consistency else "  "
             fit = "fits" if o.fits else "does not fit"
             lines.append(
-                f"{mark} {o.consistency:<7} {_count(o.cells):>9} cells  {show_bytes(o.bytes):>9}  about {_time(o.seconds):>7}  {fit}"
+                f"{mark} {o.consistency:<7} {_count(o.cells):>9} cells  {show_bytes(o.bytes):>9}  "
+                f"about {_time(o.seconds):>7}  {fit}"
             )
         lines.append(f"   memory budget {show_bytes(self.budget)}: {self.reason}")
         return "\n".join(lines)
@@ -65,7 +66,7 @@ def parse_bytes(given: str | int | float) -> int:
     if isinstance(given, int | float) and not isinstance(given, bool):
         value = float(given)
     else:
-        found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?i?b)?\s*", str(given).lower())
+        found = re.fullmatch(r"\s*([0-9]+\.?[0-9]*)\s*([kmgt]?i?b)?\s*", str(given).lower())
         if not found:
             raise ConsilienceError(
                 f'memory must be a number of bytes or text such as "2 GB", got {given!r}'

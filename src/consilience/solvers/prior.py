@@ -27,7 +27,7 @@ from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.maxent import maximum_entropy_table
 from consilience.solvers.polish import polish_tables
 from consilience.solvers.solution import Iteration, Solution
-from consilience.solvers.splitting import RELAX, Splitting
+from consilience.solvers.split_problem import RELAX, SplitProblem
 from consilience.solvers.splitting import run as run_plain
 from consilience.status import CONVERGED, out_of_iterations
 
@@ -72,7 +72,7 @@ def fit_with_prior(
     given = [_unbound(m) for m in measurements]
     strength, validation = _best_strength(domain, given, graph, total, rng, DRAWS)
     loss = SquaredLoss(domain, given, total)
-    solver = Splitting(graph, loss)
+    solver = SplitProblem(graph, loss)
     if strength == 0.0:
         solution = run_plain(solver, began, None, tolerance, callback)
     else:
@@ -138,7 +138,7 @@ def _quick_fit(
     """A fit of lower order for use as a prior: one thinning, no certificate; tables of the regions without parents."""
     strength, _ = _best_strength(domain, given, graph, total, rng, draws=1)
     loss = SquaredLoss(domain, given, total)
-    solver = Splitting(graph, loss)
+    solver = SplitProblem(graph, loss)
     if strength == 0.0:
         for _ in range(PLAIN_ITERATIONS):
             solver.iterate()
@@ -203,7 +203,7 @@ def _validate(
     graph: RegionGraph, thin: SquaredLoss, tables: dict[Clique, Buffer], judge: SquaredLoss
 ) -> Buffer:
     """Validation of every strength and, last, of maximum likelihood. Stops early once it only rises."""
-    solver = Splitting(graph, thin)
+    solver = SplitProblem(graph, thin)
     path = _Path(solver, thin, tables)
     bound = judge.bind(solver.layout)
     values = np.full(len(STRENGTHS) + 1, np.inf)
@@ -213,7 +213,7 @@ def _validate(
         best = int(np.argmin(values))
         if i - best >= 4:
             return values
-    plain = Splitting(graph, thin)
+    plain = SplitProblem(graph, thin)
     x = np.empty_like(plain.v)
     for _ in range(PLAIN_ITERATIONS):
         plain.iterate()
@@ -243,7 +243,9 @@ def _choose(strengths: Buffer, validation: Buffer) -> float:
 class _Path:
     """Follows the regularised solution along decreasing strength, each point started at the one before."""
 
-    def __init__(self, solver: Splitting, loss: SquaredLoss, tables: dict[Clique, Buffer]) -> None:
+    def __init__(
+        self, solver: SplitProblem, loss: SquaredLoss, tables: dict[Clique, Buffer]
+    ) -> None:
         self.solver = solver
         self.loss = loss
         prior = np.ones(solver.cells)

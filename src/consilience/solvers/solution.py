@@ -37,14 +37,16 @@ class Solution:
     state: Any = field(default=None, repr=False)
     prior_strength: float | None = None
     """How strongly the fit was pulled towards its prior (solvers/prior.py); None without one."""
+    floor: float = 1e-300
+    """An objective below this is as good as zero: noise-free data can be met exactly."""
 
     @property
     def gap(self) -> float:
-        """Relative distance to the optimum: (objective - bound) / |objective|, at most."""
+        """Relative distance to the optimum: (objective - bound) / |objective|, at most (of `floor` where that is larger)."""
         distance = max(0.0, self.objective - self.bound)
         if distance == 0.0:
             return 0.0
-        return distance / max(abs(self.objective), 1e-300)
+        return distance / max(abs(self.objective), self.floor)
 
     def __repr__(self) -> str:
         return (

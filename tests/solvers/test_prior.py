@@ -1,0 +1,168 @@
+"""The prior: its strength is chosen by the data, it helps where there is noise, and it does nothing where there is none."""
+
+import numpy as np
+import pytest
+
+import consilience as cs
+from consilience.errors import ConsilienceError
+from consilience.measurements import SquaredLoss
+from consilience.regions import RegionGraph
+from consilience.solvers.maxent import maximum_entropy_table
+from consilience.solvers.prior import _choose, _thinned, fit_with_prior
+
+DOMAIN = cs.Domain({"a": 12, "b": 9, "c": 10, "d": 8})
+TOTAL = 10_000.0
+
+
+def tables(
+    rng: np.random.Generator, cliques: list[tuple[str, ...]]
+) -> dict[tuple[str, ...], np.ndarray]:
+    """Marginals of a mixture of two products: dependent, but weakly."""
+    share = np.array([0.7, 0.3])
+    ends = {a: rng.dirichlet(np.ones(n), size=2) for a, n in DOMAIN.sizes.items()}
+    out = {}
+    for clique in cliques:
+        table = np.zeros(DOMAIN.shape_of(clique))
+        for k in range(2):
+            part = np.array(share[k])
+            for a in clique:
+                part = np.multiply.outer(part, ends[a][k])
+            table += part
+        out[clique] = table * TOTAL
+    return out
+
+
+def measured(
+    rng: np.random.Generator, truth: dict[tuple[str, ...], np.ndarray], sigma: float
+) -> list[cs.Measurement]:
+    return [
+        cs.Measurement(c, t + sigma * rng.standard_normal(t.shape), stddev=sigma)
+        for c, t in truth.items()
+    ]
+
+
+def distance(model: cs.Model, truth: dict[tuple[str, ...], np.ndarray]) -> float:
+    return (
+        float(np.mean([np.abs(model.marginal(c) - t).sum() for c, t in truth.items()])) / 2 / TOTAL
+    )
+
+
+PAIRS = [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"), ("a", "c")]
+TRIPLES = [("a", "b", "c"), ("b", "c", "d")]
+
+
+@pytest.mark.parametrize("cliques", [PAIRS, TRIPLES], ids=["pairs", "triples"])
+@pytest.mark.parametrize("sigma", [30.0, 150.0])
+def test_closer_to_the_truth_than_maximum_likelihood(cliques, sigma):
+    rng = np.random.default_rng(7)
+    truth = tables(rng, cliques)
+    noisy = measured(rng, truth, sigma)
+    plain = cs.reconstruct(DOMAIN, noisy, total=TOTAL, consistency="local")
+    pulled = cs.reconstruct(DOMAIN, noisy, total=TOTAL, prior="independence")
+    assert distance(pulled, truth) < 0.95 * distance(plain, truth)
+
+
+def test_is_consistent_non_negative_and_certified():
+    rng = np.random.default_rng(3)
+    truth = tables(rng, PAIRS)
+    model = cs.reconstruct(DOMAIN, measured(rng, truth, 60.0), total=TOTAL, prior="independence")
+    assert model.graph.local_polytope_violation(model.tau) <= 1e-9
+    assert model.tau.values.min() >= 0
+    assert model.diagnostics.gap <= 5e-4
+    assert model.diagnostics.prior == "independence"
+    assert model.diagnostics.prior_strength is not None
+    assert model.diagnostics.prior_strength > 0
+
+
+def test_same_seed_same_bits_other_seed_near():
+    rng = np.random.default_rng(3)
+    noisy = measured(rng, tables(rng, PAIRS), 60.0)
+    first, again, other = (
+        cs.reconstruct(DOMAIN, noisy, total=TOTAL, prior="independence", seed=s).tau.values
+        for s in (1, 1, 2)
+    )
+    assert np.array_equal(first, again)
+    assert np.abs(first - other).max() < 0.02
+
+
+def test_with_hardly_any_noise_it_stays_at_the_data():
+    rng = np.random.default_rng(5)
+    truth = tables(rng, PAIRS)
+    model = cs.reconstruct(DOMAIN, measured(rng, truth, 0.05), total=TOTAL, prior="independence")
+    assert distance(model, truth) < 1e-3
+
+
+def test_halves_of_thinned_noise_are_independent():
+    """y1 and y2 have the right variances and no correlation."""
+    rng = np.random.default_rng(11)
+    size, sigma = 40, 5.0
+    domain = cs.Domain({"a": size})
+    truth = np.linspace(10, 50, size)
+    firsts, seconds = [], []
+    for _ in range(4000):
+        y = truth + sigma * rng.standard_normal(size)
+        one, two = _thinned(domain, [cs.Measurement(("a",), y, stddev=sigma)], 1000.0, rng)
+        firsts.append(one.measurements[0].values - truth)
+        seconds.append(two.measurements[0].values - truth)
+    first, second = np.array(firsts), np.array(seconds)
+    assert abs(np.mean(first * second)) / sigma**2 < 0.02
+    assert np.var(first) == pytest.approx(2 * sigma**2, rel=0.03)
+    assert np.var(second) == pytest.approx(2 * sigma**2, rel=0.03)
+    assert one.measurements[0].stddev == pytest.approx(sigma * np.sqrt(2))
+
+
+def test_choice_is_the_minimum_refined_between_its_neighbours():
+    strengths = np.array([8.0, 4.0, 2.0, 1.0, 0.0])
+    assert _choose(strengths, np.array([9.0, 4.0, 1.0, 4.0, 9.0])) == pytest.approx(2.0)
+    assert 2.0 < _choose(strengths, np.array([9.0, 2.0, 1.0, 4.0, 9.0])) < 4.0
+    assert _choose(strengths, np.array([1.0, 2.0, 3.0, 4.0, 9.0])) == 8.0
+    assert _choose(strengths, np.array([5.0, 4.0, 3.0, 2.0, 1.0])) == 0.0
+
+
+def test_maximum_entropy_table_meets_its_marginals_and_adds_no_interaction():
+    rng = np.random.default_rng(0)
+    joint = rng.dirichlet(np.ones(24)).reshape(2, 3, 4)
+    known = {("a", "b"): joint.sum(2), ("a", "c"): joint.sum(1), ("b", "c"): joint.sum(0)}
+    table = maximum_entropy_table(("a", "b", "c"), (2, 3, 4), known, rounds=2000)
+    for clique, wanted in known.items():
+        axes = tuple(i for i, a in enumerate("abc") if a not in clique)
+        assert np.abs(table.sum(axis=axes) - wanted).max() < 1e-6
+    # No three-way interaction: the log-odds ratio of every 2x2 slice is the same along the third axis.
+    logs = np.log(table)
+    odds = logs[0, 1:] - logs[0, :-1] - logs[1, 1:] + logs[1, :-1]
+    assert np.ptp(odds, axis=1).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (
+            lambda m: {
+                "measurements": [cs.Measurement(("a",), np.ones(12), stddev=1.0, noise="laplace")]
+            },
+            "Gaussian noise",
+        ),
+        (
+            lambda m: {"measurements": m, "consistency": "global"},
+            "needs every region without parents measured",
+        ),
+        (lambda m: {"measurements": m, "prior": "magic"}, "prior must be None or 'independence'"),
+        (lambda m: {"measurements": m, "solver": "prox"}, "works with the splitting solver"),
+    ],
+)
+def test_refusals(make, words):
+    rng = np.random.default_rng(1)
+    given = {"prior": "independence", **make(measured(rng, tables(rng, PAIRS), 20.0))}
+    with pytest.raises(ConsilienceError, match=words):
+        cs.reconstruct(DOMAIN, given.pop("measurements"), total=TOTAL, **given)
+
+
+def test_strength_zero_is_maximum_likelihood_when_that_validates_best(monkeypatch):
+    rng = np.random.default_rng(1)
+    noisy = measured(rng, tables(rng, PAIRS), 20.0)
+    loss = SquaredLoss(DOMAIN, noisy, TOTAL)
+    graph = RegionGraph.saturated(DOMAIN, PAIRS)
+    monkeypatch.setattr("consilience.solvers.prior._choose", lambda strengths, validation: 0.0)
+    fit = fit_with_prior(DOMAIN, loss.measurements, graph, TOTAL, rng=rng, tolerance=1e-6)
+    plain = cs.reconstruct(DOMAIN, noisy, total=TOTAL, consistency="local")
+    assert np.abs(fit.solution.tau.values - plain.tau.values).max() < 1e-6

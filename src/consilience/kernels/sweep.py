@@ -97,11 +97,11 @@ def step(
     regions: Any, ptr: Any, edge_of: Any, at: Any, rows: Any, inner: Any, kind: Any, map_at: Any, msg_at: Any,
     width: Any, maps: Any,
 ) -> None:  # fmt: skip
-    """One mirror step tau_r *= exp(-rate_r * gradient), then sum down the listed edges as if tau_r had mass one.
+    """One mirror step tau_r *= exp(-rate_r * gradient), then sum down the listed edges.
 
     mode GRADIENT: the gradient is `other`. mode SQUARED: it is tau - other, and square[r], cross[r] receive the two
     sums that value and linearisation need. mode PLAIN: no step. Where edges
-    are listed, mass[r] is left for `scale` to divide by, which saves a pass over the cells.
+    are listed, the division by mass[r] is left to `combine` and `scale`, which saves a pass over the cells.
     """
     for k in prange(chunk.size - 1):
         for i in range(chunk[k], chunk[k + 1]):
@@ -122,23 +122,6 @@ def step(
                 sum_down(
                     tau, lo, rows[r], inner[r], msg, ptr[i], ptr[i + 1], edge_of, kind, map_at, msg_at, width, maps,
                 )  # fmt: skip
-                _spread(msg, ptr[i], ptr[i + 1], edge_of, msg_at, width, 1.0 / mass[r])
-
-
-@njit(**PARALLEL)
-def project(
-    tau: Any, mass: Any, msg: Any, chunk: Any, parents: Any, ptr: Any, edge_of: Any, at: Any, rows: Any, inner: Any,
-    kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
-) -> None:  # fmt: skip
-    """Sum every listed region down each of its listed edges, as if it had mass one."""
-    for k in prange(chunk.size - 1):
-        for i in range(chunk[k], chunk[k + 1]):
-            p = parents[i]
-            sum_down(
-                tau, at[p], rows[p], inner[p], msg, ptr[i], ptr[i + 1], edge_of, kind, map_at, msg_at, width, maps,
-            )  # fmt: skip
-            if mass[p] != 1.0:
-                _spread(msg, ptr[i], ptr[i + 1], edge_of, msg_at, width, 1.0 / mass[p])
 
 
 @njit(**PARALLEL)
@@ -153,14 +136,14 @@ def settle(tau: Any, shift: Any, mass: Any, at: Any, rows: Any, inner: Any) -> N
 
 
 @njit(**LOOP)
-def _gather(cells: Any, belief: Any, mean: Any, share: float) -> tuple[float, float]:
+def _gather(cells: Any, belief: Any, mean: Any, share: float, unit: float) -> tuple[float, float]:
     """mean += share * log(cells), cells become their logarithm; the L1 distance to the belief and how many are deep come back.
 
     Counting instead of taking a maximum keeps the loop vectorised.
     """
     l1, deep = 0.0, 0.0
     for c in range(cells.size):
-        v = cells[c]
+        v = cells[c] * unit
         l1 += abs(v - belief[c])
         v = log(v) if v > 0.0 else IMPOSSIBLE
         cells[c] = v
@@ -205,14 +188,15 @@ def _factors(cells: Any, mean: Any, weight: float) -> None:
 
 @njit(**PARALLEL)
 def combine(
-    track: bool, tau: Any, shift: Any, msg: Any, drift: Any, gap: Any, lift: Any, weight: Any, kappa: Any, children: Any,
-    ptr: Any, edge_of: Any, parent_of: Any, at: Any, rows: Any, inner: Any, msg_at: Any,
+    track: bool, tau: Any, shift: Any, mass: Any, msg: Any, drift: Any, gap: Any, lift: Any, weight: Any, kappa: Any,
+    children: Any, ptr: Any, edge_of: Any, parent_of: Any, at: Any, rows: Any, inner: Any, msg_at: Any,
 ) -> None:  # fmt: skip
     """Agree on each listed child: the weighted geometric mean of what it and its parents believe about it.
 
-    Messages come in as the parents' tables summed to the child and go out as the factors (mean / sum)^weight by which the
-    parents must scale. gap[i] is the largest L1 distance between a parent's sum and the child's belief before; lift[e] is
-    the change of the parent's shift that belongs to edge e. With `track` the drift is kept.
+    Messages come in as the parents' tables summed to the child, still to be divided by their mass, and go out as the
+    factors (mean / sum)^weight by which the parents must scale. gap[i] is the largest L1 distance between a parent's sum
+    and the child's belief before; lift[e] is the change of the parent's shift that belongs to edge e. With `track` the
+    drift is kept.
     """
     for i in prange(children.size):
         t = children[i]
@@ -235,14 +219,16 @@ def combine(
             e = edge_of[f]
             p = parent_of[e]
             offset += kappa[p] / share * shift[p]
-            l1, deep = _gather(msg[msg_at[e] : msg_at[e] + n], belief, mean, kappa[p] / share)
+            l1, deep = _gather(
+                msg[msg_at[e] : msg_at[e] + n], belief, mean, kappa[p] / share, 1.0 / mass[p]
+            )
             worst = max(worst, l1)
             deepest += deep
         gap[i] = worst
-        mass = 0.0
+        whole = 0.0
         for c in range(n):
-            mass += exp(mean[c])
-        log_mass = scalar_log(mass)
+            whole += exp(mean[c])
+        log_mass = scalar_log(whole)
         for c in range(n):
             mean[c] -= log_mass
         # Factors beyond MOST are not cut off, which would change theta: the whole update of this child is damped instead.

@@ -18,7 +18,7 @@ import numpy as np
 from consilience.domain import Buffer, CliqueVector, dot
 from consilience.errors import RegionGraphError
 from consilience.kernels import sweep as kernels
-from consilience.kernels.tables import FLOOR
+from consilience.kernels.tables import FLOOR, project
 from consilience.kernels.threads import threads_for
 from consilience.regions.schedule import Stage, schedule
 from consilience.regions.wiring import Ints, Wiring, chunks
@@ -209,8 +209,8 @@ class Sweeper:
 
     def _project(self, state: Beliefs, s: Stage) -> None:
         t, e = self.wiring.tables, self.wiring.edges
-        kernels.project(
-            state.tau, state.mass, self._msg, s.chunk, s.parents, s.parent_ptr, s.parent_edge, t.at, t.rows, t.inner,
+        project(
+            state.tau, self._msg, s.chunk, s.parents, s.parent_ptr, s.parent_edge, t.at, t.rows, t.inner,
             e.kind, e.map_at, e.msg_at, e.width, e.maps,
         )  # fmt: skip
 
@@ -218,7 +218,7 @@ class Sweeper:
         t, e = self.wiring.tables, self.wiring.edges
         gap = self._gap[k]
         kernels.combine(
-            self.track, state.tau, state.shift, self._msg, state.drift, gap, self._lift, s.weight, self.wiring.kappa,
+            self.track, state.tau, state.shift, state.mass, self._msg, state.drift, gap, self._lift, s.weight, self.wiring.kappa,
             s.children, s.child_ptr, s.child_edge, e.parent, t.at, t.rows, t.inner, e.msg_at,
         )  # fmt: skip
         self._scale(state, s)

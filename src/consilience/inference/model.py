@@ -15,7 +15,7 @@ from consilience.errors import ConsilienceError, DomainError
 from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.files import read, write
 from consilience.inference.settings import Settings
-from consilience.inference.uncertainty import Asked, Progress, Uncertainty, uncertainties
+from consilience.inference.uncertainty import Asked, Progress, Uncertainty, reach_of, uncertainties
 from consilience.measurements import BoundMeasurement, Query, as_query
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import show_bytes
@@ -124,14 +124,17 @@ class Model:
     ) -> tuple[Buffer, Buffer]:
         """(low, high) counts for each cell: the marginal plus and minus a normal multiple of its standard error, low >= 0.
 
-        docs/uncertainty.md says how often such intervals hold the truth, and where they fall short.
+        "auto" takes the closed form where it holds and elsewhere the larger of bootstrap and closed form, because near zero a
+        bootstrap alone is too short. docs/uncertainty.md says how often such intervals hold the truth, and where they fall short.
         """
         if not 0 < level < 1:
             raise ConsilienceError(f"level must be between 0 and 1, got {level}")
-        table = self.marginal(attributes)
-        reach = float(ndtri(0.5 + level / 2)) * self.stderr(
-            attributes, method=method, replicates=replicates, rng=rng, progress=progress
+        order = self._asked(attributes)
+        found = self.uncertainty(
+            order, method=method, replicates=replicates, rng=rng, progress=progress
         )
+        spread = reach_of(self, order, found) if method == "auto" else found.stderr
+        table, reach = self.marginal(order), float(ndtri(0.5 + level / 2)) * spread
         return np.maximum(table - reach, 0.0), table + reach
 
     # -- files ---------------------------------------------------------------------------------------

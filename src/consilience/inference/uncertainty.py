@@ -69,6 +69,21 @@ def uncertainties(
     return _bootstrap(model, asked, replicates, np.random.default_rng(rng), progress)
 
 
+def reach_of(model: Model, attributes: Clique, found: Uncertainty) -> Buffer:
+    """The standard error that an interval is built on: near zero the bootstrap's alone is too short.
+
+    A cell that the fit holds at zero hardly moves in refits, though the data would allow it a count of about its own noise. So
+    where the closed form exists as well, the larger of the two is taken.
+    """
+    settings = model.settings or Settings()
+    plain = settings.prior is None and not settings.possible and _first_query(model) is None
+    if found.method == "closed-form" or not plain:
+        return found.stderr
+    clique = model.domain.clique(attributes)
+    variance = _cell_variance(model, _Precisions(model), clique, model.region_of(clique))
+    return np.maximum(found.stderr, sqrt(variance)) if np.isfinite(variance) else found.stderr
+
+
 # -- closed form -------------------------------------------------------------------------------------
 
 

@@ -311,5 +311,17 @@ def test_bad_arguments_are_named() -> None:
     prior = reconstruct(
         D, measured(D, "ab bc", (20.0,), np.random.default_rng(0)), total=N, prior="independence"
     )
-    with pytest.raises(ConsilienceError, match="need prior=None; use method='bootstrap'"):
+    with pytest.raises(ConsilienceError, match=r"need prior=None and .*; use method='bootstrap'"):
         prior.stderr("a", method="closed-form")
+
+
+def test_the_exact_laplace_likelihood_has_its_own_errors() -> None:
+    """It weighs what tables say of each other by medians, not means; only the bootstrap knows the spread of that."""
+    made = measured(SMALL, "ab bc ac", (40.0,), np.random.default_rng(6), noise="laplace")
+    model = reconstruct(SMALL, made, total=N, likelihood="laplace", consistency="local")
+    assert not closed_form_holds(model)
+    with pytest.raises(ConsilienceError, match="need prior=None and likelihood='squared'"):
+        model.stderr("a", method="closed-form")
+    found = model.uncertainty(("a", "b"), replicates=20)
+    assert found.method == "bootstrap"
+    assert (found.stderr > 0).all()

@@ -75,9 +75,7 @@ def reach_of(model: Model, attributes: Clique, found: Uncertainty) -> Buffer:
     A cell that the fit holds at zero hardly moves in refits, though the data would allow it a count of about its own noise. So
     where the closed form exists as well, the larger of the two is taken.
     """
-    settings = model.settings or Settings()
-    plain = settings.prior is None and not settings.possible and _first_query(model) is None
-    if found.method == "closed-form" or not plain:
+    if found.method == "closed-form" or not _least_squares(model):
         return found.stderr
     clique = model.domain.clique(attributes)
     variance = _cell_variance(model, _Precisions(model), clique, model.region_of(clique))
@@ -89,8 +87,7 @@ def reach_of(model: Model, attributes: Clique, found: Uncertainty) -> Buffer:
 
 def closed_form_holds(model: Model) -> bool:
     """Whether the fit is plain least squares: identity queries, no prior, no cell near zero, everything determined."""
-    settings = model.settings or Settings()
-    if settings.prior is not None or settings.possible or _first_query(model) is not None:
+    if not _least_squares(model):
         return False
     precision = _Precisions(model)
     for i in model.graph.roots:
@@ -111,9 +108,10 @@ def _closed_form(model: Model, attributes: Clique, query: Query | None) -> Uncer
             f"closed-form standard errors need measurements of whole tables, got a query on {through.clique}; "
             "use method='bootstrap'"
         )
-    if (model.settings or Settings()).prior is not None:
+    settings = model.settings or Settings()
+    if settings.prior is not None or settings.likelihood != "squared":
         raise ConsilienceError(
-            "closed-form standard errors need prior=None; use method='bootstrap'"
+            "closed-form standard errors need prior=None and likelihood='squared'; use method='bootstrap'"
         )
     clique = model.domain.clique(attributes)
     region = model.region_of(clique)
@@ -128,6 +126,13 @@ def _closed_form(model: Model, attributes: Clique, query: Query | None) -> Uncer
             f"closed-form standard errors need every part of {clique} measured, some of it is not; use method='bootstrap'"
         )
     return Uncertainty(np.sqrt(spread), np.zeros_like(spread), "closed-form", 0)
+
+
+def _least_squares(model: Model) -> bool:
+    """Whether the fit is least squares on whole tables, apart from non-negativity."""
+    settings = model.settings or Settings()
+    plain = settings.prior is None and not settings.possible and settings.likelihood == "squared"
+    return plain and _first_query(model) is None
 
 
 def _first_query(model: Model) -> BoundMeasurement | None:

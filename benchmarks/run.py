@@ -21,6 +21,7 @@ import click
 import clique_vector
 import counting
 import engine
+import reconstruction
 import rival_mbi
 from rich.console import Console
 from rich.table import Table
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "counting": counting.rows,
     "clique_vector": clique_vector.rows,
     "engine": engine.rows,
+    "reconstruction": reconstruction.rows,
     "mbi": rival_mbi.rows,
 }
 RESULTS = Path(__file__).parents[1] / "results" / "bench.json"

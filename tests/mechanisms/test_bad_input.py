@@ -273,3 +273,24 @@ def test_a_ledger_must_be_one():
 def test_total_variation_of_no_records(records):
     with pytest.raises(ConsilienceError, match="records must be positive and finite"):
         Laplace(WORKLOAD).calibrate(BUDGET).expected_total_variation(records)
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: Laplace(WORKLOAD, prior="independence"), "use the Gaussian mechanism"),
+        (
+            lambda: Gaussian(WORKLOAD, prior="independence", solver="prox").calibrate(BUDGET),
+            "splitting solver",
+        ),
+        (
+            lambda: Gaussian(WORKLOAD, prior="independence", consistency="global").calibrate(
+                BUDGET
+            ),
+            "local consistency",
+        ),
+    ],
+)
+def test_a_prior_that_can_not_work_is_refused_before_the_budget_is_spent(make, words):
+    with pytest.raises(ConsilienceError, match=words):
+        make()

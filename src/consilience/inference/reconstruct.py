@@ -77,8 +77,9 @@ def reconstruct(
             f"the graph must be over the same domain as the measurements, got {consistency.domain!r}"
         )
     listed = list(measurements)
-    if prior is not None and consistency == "auto":
-        consistency = "local"  # the pull acts on measured tables, which are the local graph's own
+    if (prior is not None or likelihood == "laplace") and consistency == "auto":
+        consistency = "local"  # both act on measured tables, which are the local graph's own
+    masks = {(k,) if isinstance(k, str) else tuple(k): m for k, m in (possible or {}).items()}
     chosen = plan(domain, listed, consistency=consistency, solver=solver, memory=memory)
     if on_plan is not None:
         on_plan(chosen)
@@ -101,7 +102,7 @@ def reconstruct(
         tolerance,
         prior,
         seed,
-        dict(possible or {}),
+        masks,
         likelihood,
     )
     solution = solve(loss, graph, settings, progress)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from consilience.domain import Clique, Workload
-from consilience.errors import BudgetError
+from consilience.errors import BudgetError, ConsilienceError
 from consilience.mechanisms.mechanism import check_admitted, check_budget
 from consilience.mechanisms.settings import Settings
 from consilience.mechanisms.shares import Weights, check_workload, checked_shares, shares
@@ -39,6 +39,11 @@ class Laplace(Tables):
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
+        if self.prior == "independence":
+            raise ConsilienceError(
+                f"the Laplace mechanism takes prior=None, got {self.prior!r}: a prior's strength is chosen by splitting "
+                "Gaussian noise; use the Gaussian mechanism"
+            )
         object.__setattr__(self, "weights", checked_shares(self.workload, self.weights))
 
     @property

@@ -28,6 +28,8 @@ class Settings:
         """What reconstruction will need; refuses here what would fail after the budget was spent."""
         if self.prior not in (None, "independence"):
             raise ConsilienceError(f"prior must be None or 'independence', got {self.prior!r}")
+        if self.prior is not None:
+            self._check_prior(cliques)
         if not 0 < self.tolerance < float("inf"):
             raise ConsilienceError(f"tolerance must be positive and finite, got {self.tolerance!r}")
         if isinstance(self.consistency, RegionGraph):
@@ -38,11 +40,30 @@ class Settings:
         return make_plan(
             domain,
             cliques,
-            consistency=self.consistency,
+            consistency="local" if self.prior and self.consistency == "auto" else self.consistency,
             solver=self.solver,
             memory=self.memory,
             squared=True,
         )
+
+    def _check_prior(self, cliques: Sequence[Clique]) -> None:
+        """What `reconstruct` would refuse about a prior, refused before anything is spent."""
+        if self.solver == "prox":
+            raise ConsilienceError(
+                "prior='independence' works with the splitting solver; leave solver='auto'"
+            )
+        graph = self.consistency
+        if isinstance(graph, RegionGraph):
+            bare = {graph.regions[i] for i in graph.roots} - set(cliques)
+            if bare:
+                raise ConsilienceError(
+                    f"prior='independence' needs every region without parents measured, got {min(bare)} "
+                    "unmeasured; leave consistency='auto'"
+                )
+        elif graph == "global":
+            raise ConsilienceError(
+                "prior='independence' works with local consistency; leave consistency='auto'"
+            )
 
     def reconstruct(
         self,

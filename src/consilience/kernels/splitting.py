@@ -11,13 +11,32 @@ from typing import Any
 import numpy as np
 from numba import njit, prange, uint64
 
-from consilience.kernels.elementary import exp, log
+from consilience.kernels.elementary import log
 from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.prox_cells import (
+    ABSOLUTE,
+    ENTROPIC,
+    GIVEN,
+    MASKED,
+    NONNEGATIVE,
+    prox_all,
+    prox_cells,
+)
 from consilience.kernels.tables import sum_down
 
-NONNEGATIVE, MASKED, ENTROPIC, ABSOLUTE, GIVEN = 0, 1, 2, 3, 4
-"""What a root's prox is: clip at zero; clip and keep impossible cells at zero; pull towards a prior in KL; soft threshold
-around the data (and clip); given from outside."""
+__all__ = [
+    "ABSOLUTE",
+    "ENTROPIC",
+    "GIVEN",
+    "MASKED",
+    "NONNEGATIVE",
+    "STATS",
+    "adjust_nodes",
+    "average",
+    "gather",
+    "prox_all",
+    "scatter",
+]
 
 STATS = 9
 """Numbers taken per root: sum (x-z)^2, sum (z'-z)^2, w/2 sum (x-y)^2, sum (x-y), sum (x-y)x, sum x^2, how much of the
@@ -101,55 +120,6 @@ def add_up(
                 x[src + j] += term
     for g in range(f, last):
         add_one(x, 0, rows, inner, msg, msg_at[g], 1, maps, map_at[g], 1.0)
-
-
-@njit(**LOOP)
-def wright_omega(q: float) -> float:
-    """The w > 0 with w + log w = q: a start good to a few percent, then two steps of fourth order."""
-    e = exp(min(q, 1.0))
-    w = q - log(max(q, 1.0)) if q > 1.0 else e / (1.0 + 0.6 * e)
-    for _ in range(2):
-        rest = q - w - log(w)
-        up = 1.0 + w
-        two = 2.0 * up * (up + 2.0 / 3.0 * rest)
-        w *= 1.0 + rest / up * (two - rest) / (two - 2.0 * rest)
-    return w
-
-
-@njit(**LOOP)
-def prox_cells(mode: int, v: Any, extra: Any, pull: float, z: Any) -> None:
-    """z = prox(v), cell by cell. `pull` is the weight of the extra term over the penalty."""
-    if mode == NONNEGATIVE:
-        for c in range(v.size):
-            z[c] = max(v[c], 0.0)
-    elif mode == MASKED:
-        for c in range(v.size):
-            z[c] = max(v[c], 0.0) if extra[c] > 0.0 else 0.0
-    elif mode == ENTROPIC:
-        # min pull (z log(z / prior) - z) + (z - v)^2 / 2 asks z + pull log z = v + pull log prior; in w = z / pull
-        # that is w + log w = v / pull + log(prior / pull).
-        for c in range(v.size):
-            p = extra[c]
-            w = wright_omega(max(v[c] / pull + log(max(p, 1e-300) / pull), -600.0))
-            z[c] = pull * w if p > 0.0 else 0.0
-    elif mode == ABSOLUTE:
-        for c in range(v.size):
-            gap = v[c] - extra[c]
-            moved = extra[c] + max(gap - pull, 0.0) + min(gap + pull, 0.0)
-            z[c] = max(moved, 0.0)
-    else:
-        for c in range(v.size):
-            z[c] = extra[c]
-
-
-@njit(**PARALLEL)
-def prox_all(
-    v: Any, extra: Any, mode: Any, pull: Any, z: Any, at: Any, rows: Any, inner: Any,
-) -> None:  # fmt: skip
-    """z = prox(v) for every root."""
-    for r in prange(at.size):
-        lo, hi = at[r], at[r] + rows[r] * inner[r]
-        prox_cells(mode[r], v[lo:hi], extra[lo:hi], pull[r], z[lo:hi])
 
 
 @njit(**PARALLEL)

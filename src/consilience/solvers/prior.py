@@ -34,10 +34,10 @@ from consilience.status import CONVERGED, out_of_iterations
 THINNING = 1.0
 """c above; at 1 the two halves are alike: less makes a noisier judge, more a noisier fit."""
 DRAWS = 2
-STRENGTHS = np.array([8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.1, 0.04, 0.015])
+STRENGTHS = np.array([8.0, 4.0, 2.0, 1.0, 0.5, 0.2, 0.07, 0.02])
 """Strengths tried, in units of N / sigma_r of each table (there the pull on a cell is about one standard deviation)."""
 SMALLEST = 1e-12
-FOLLOW, FOLLOWED = 1.5, 5
+FOLLOW, FOLLOWED = 1.5, 4
 PLAIN_ITERATIONS = 100
 MOST_FINAL = 400
 
@@ -211,7 +211,7 @@ def _validate(
         path.go(strength)
         values[i] = bound.value_and_grad(solver.vector(path.z()).values)[0]
         best = int(np.argmin(values))
-        if i - best >= 4:
+        if i - best >= 2:
             return values
     plain = SplitProblem(graph, thin)
     x = np.empty_like(plain.v)

@@ -11,7 +11,7 @@ from consilience.errors import ConsilienceError, MeasurementError, RegionGraphEr
 from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.model import Model
 from consilience.inference.settings import Settings, solve
-from consilience.measurements import Loss, Measurement, SquaredLoss
+from consilience.measurements import Measurement, SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import Plan, build_graph, make_plan, plan_for_graph
 from consilience.solvers.solution import Iteration, Solution
@@ -133,6 +133,3 @@ def model_of(
         solution.prior_strength,
     )
     return Model(domain, loss.total, graph, solution.tau, loss.measurements, diagnostics, settings)
-
-
-__all__ = ["Loss", "plan", "reconstruct"]

@@ -6,7 +6,7 @@ Every name here is a promise to users; what is not here may change.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from consilience.data import Dataset, Schema, population
+from consilience.data import Schema, population
 from consilience.domain import CliqueVector, Domain, Workload, all_marginals, random_marginals
 from consilience.errors import ConsilienceError
 from consilience.inference import Model, load, plan, reconstruct
@@ -19,6 +19,7 @@ from consilience.measurements import (
     estimate_total,
 )
 from consilience.oracles.convex_gbp import convex_gbp
+from consilience.records import Dataset
 from consilience.regions import RegionGraph
 from consilience.solvers.private_pgm import private_pgm
 from consilience.solvers.prox import prox_pgm

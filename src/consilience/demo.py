@@ -23,10 +23,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from consilience.data import POPULATION_SCHEMA, Dataset, population
+from consilience.data import POPULATION_SCHEMA, population
 from consilience.domain import CliqueVector, all_marginals
 from consilience.mechanisms import CalibratedGaussian, Gaussian, Release, Result, Step
 from consilience.privacy import Budget, Ledger
+from consilience.records import Dataset
 
 PEOPLE = 50_000
 SEED = 2021

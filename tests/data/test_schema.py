@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.data import MISSING, Boolean, Categorical, Column, Dataset, Numeric, Schema
+from consilience.data import MISSING, Boolean, Categorical, Column, Numeric, Schema
 from consilience.errors import DataError, DomainError
+from consilience.records import Dataset
 
 
 def objects(*values: object) -> np.ndarray:

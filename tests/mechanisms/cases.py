@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from consilience.data import Dataset
 from consilience.domain import Domain, Workload
 from consilience.mechanisms import Gaussian, Laplace, Mechanism
 from consilience.privacy import Budget
+from consilience.records import Dataset
 
 DOMAIN = Domain({"age": 5, "sex": 2, "region": 3, "income": 4})
 WORKLOAD = Workload(DOMAIN, [("age", "sex"), ("sex", "region"), ("region", "income"), ("age",)])

@@ -15,7 +15,6 @@ import pytest
 import consilience.mechanisms.gaussian
 import consilience.mechanisms.laplace
 import consilience.privacy.calibration
-from consilience.data import Dataset
 from consilience.domain import Domain, Workload
 from consilience.mechanisms import CalibratedGaussian, Gaussian, Laplace
 from consilience.privacy import (
@@ -28,6 +27,7 @@ from consilience.privacy import (
     repeated,
     run_audit,
 )
+from consilience.records import Dataset
 
 RUNS = 30_000
 TABLES = {

@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 
-from consilience.data import Dataset
 from consilience.domain import CliqueVector, Domain, Workload, all_marginals
 from consilience.errors import (
     BudgetError,
@@ -21,6 +20,7 @@ from consilience.errors import (
 )
 from consilience.mechanisms import Gaussian, Laplace
 from consilience.privacy import Budget, Ledger, SecureNoise
+from consilience.records import Dataset
 from consilience.regions import RegionGraph
 from mechanisms.cases import CASES, DOMAIN, WEIGHTS, WORKLOAD, people
 

@@ -1,7 +1,6 @@
-"""Tables: the declared schema and its coding, records in memory, and their exact counts."""
+"""Tables: the declared schema and its coding, and the population that the demo is made of."""
 
 from consilience.data.columns import MISSING, Boolean, Categorical, Column, Numeric
-from consilience.data.dataset import Dataset
 from consilience.data.population import POPULATION_SCHEMA, population, population_table
 from consilience.data.schema import Schema
 
@@ -11,7 +10,6 @@ __all__ = [
     "Boolean",
     "Categorical",
     "Column",
-    "Dataset",
     "Numeric",
     "Schema",
     "population",

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.data.columns import Boolean, Categorical, Numeric, Values
-from consilience.data.dataset import Dataset
 from consilience.data.schema import Schema
 from consilience.errors import DataError
+from consilience.records.dataset import Dataset
 
 REGIONS = ("North", "Coast", "Capital", "Lakes", "Plains", "Hills", "South", "Islands")
 HOUSEHOLDS = ("alone", "couple", "couple with children", "single parent", "shared")

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.data.columns import Column, Values
-from consilience.data.dataset import Dataset
-from consilience.data.frames import Table, named_columns
 from consilience.domain import Domain
 from consilience.errors import DataError
+from consilience.records.dataset import Dataset
+from consilience.records.frames import Table, named_columns
 
 
 @dataclass(frozen=True, repr=False)

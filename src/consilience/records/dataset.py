@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience.data.codes import Codes, pack
-from consilience.data.frames import Frame, Table, named_columns
 from consilience.domain import CliqueVector, Domain, Layout
 from consilience.errors import DataError, DomainError
 from consilience.kernels.counting import count_marginals
+from consilience.records.codes import Codes, pack
+from consilience.records.frames import Frame, Table, named_columns
 
 
 @dataclass(frozen=True, eq=False, repr=False)

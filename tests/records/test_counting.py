@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.data import Dataset
 from consilience.domain import Domain, all_marginals, closure
 from consilience.kernels import counting
+from consilience.records import Dataset
 
 FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 

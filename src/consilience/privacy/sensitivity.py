@@ -10,7 +10,10 @@ gains the new), or one cell:
     k marginals         L1 / L2 / L0    k / sqrt k / k      2k / sqrt 2k / 2k
     weights w, w_i M_i  L1 / L2^2       sum w / sum w^2     2 sum w / 2 sum w^2
     score ||M x - m||_1, m fixed        1                   2
+    scores w_r (||M_r x - m_r||_1 - a_r)  max w             2 max w
     number of rows                      1                   0 (public)
+    integer matrix A x  L1 / L2^2       columns' largest    2 / 2 (A >= 0) or 4 times that
+    n_t residual_t x    L2^2            prod n (n - 1)      2 m / (m - 1) times that, m = min n
 
 No other module states a sensitivity.
 """
@@ -22,6 +25,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
 
 from consilience.errors import BudgetError
 from consilience.privacy.units import Real, positive
@@ -100,7 +107,64 @@ def l1_score(neighbours: Neighbours) -> Fraction:
     return marginals(neighbours).l1
 
 
+def weighted_l1_score(neighbours: Neighbours, weights: Iterable[Real]) -> Fraction:
+    """The scores w_r (||M_r x - m_r||_1 - a_r) of several candidates, m_r and a_r fixed: how far the
+    one that moves most can move.
+    """
+    return max(checked_weights(weights)) * l1_score(neighbours)
+
+
 def total(neighbours: Neighbours) -> Sensitivity:
     """The number of rows: it moves by one, or is public (zero) as a replacement keeps it."""
     rows = 0 if Neighbours.of(neighbours) is Neighbours.REPLACE_ONE else 1
     return Sensitivity(Neighbours.of(neighbours), Fraction(rows), Fraction(rows), rows)
+
+
+def products(neighbours: Neighbours, factors: Iterable[NDArray[np.int64]]) -> Sensitivity:
+    """A x for a Kronecker product A of integer matrices (rows x cells of one attribute each).
+
+    Adding a row adds one column of A, and the norms of columns multiply. Replacing a row subtracts one
+    column and adds another: L1 at most doubles; L2^2 at most doubles where no entry is negative, as then no two
+    columns have a negative product, and at most quadruples otherwise.
+    """
+    relation = Neighbours.of(neighbours)
+    l1, l2_squared, entries, signed = 1, 1, 1, False
+    for factor in factors:
+        columns = _whole(factor).T.tolist()  # Python's integers have no end
+        l1 *= max(sum(abs(v) for v in column) for column in columns)
+        l2_squared *= max(sum(v * v for v in column) for column in columns)
+        entries *= max(sum(v != 0 for v in column) for column in columns)
+        signed |= any(v < 0 for column in columns for v in column)
+    c = relation.changed_cells
+    squares = l2_squared * (c * c if signed else c)
+    return Sensitivity(relation, Fraction(c * l1), Fraction(squares), c * entries)
+
+
+def residuals(neighbours: Neighbours, sizes: Iterable[int]) -> Sensitivity:
+    """A x for A the product of n I - 1 1^T over attributes of the given sizes: n_t times the residual of a
+    marginal.
+
+    A column has L2^2 = prod n (n - 1) and L1 = prod 2 (n - 1). Two columns that differ in the attributes D have the
+    inner product n_t prod_{D} (-1) prod_{not D} (n - 1), least when D is the smallest attribute alone. No attributes: the
+    number of rows.
+    """
+    relation = Neighbours.of(neighbours)
+    n = [operator.index(size) for size in sizes]
+    if not n:
+        return total(relation)
+    if min(n) < 2:
+        raise BudgetError(f"a residual must have attributes of at least two values, got {n}")
+    square, l1 = prod(k * (k - 1) for k in n), prod(2 * (k - 1) for k in n)
+    c = relation.changed_cells
+    if relation is Neighbours.REPLACE_ONE:
+        square = 2 * square * min(n) // (min(n) - 1)
+    return Sensitivity(relation, Fraction(c * l1), Fraction(square), prod(n))
+
+
+def _whole(matrix: NDArray[np.int64]) -> NDArray[np.int64]:
+    if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind != "i":
+        raise BudgetError(
+            "noise protects integer queries, rows x cells, "
+            f"got shape {matrix.shape} of {matrix.dtype}; round the matrix and price what is rounded"
+        )
+    return matrix

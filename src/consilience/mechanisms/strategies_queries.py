@@ -1,0 +1,166 @@
+"""Integer queries: what noise is added to. A count times an integer matrix is a whole number, so noise can be discrete.
+
+A strategy's matrix has fractions. It is multiplied by a `unit` and rounded, and the rounded matrix is from then on the
+strategy: noise, price and reconstruction all use it, so rounding costs a little accuracy and no privacy.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain import Buffer
+from consilience.measurements import Dense, Identity, Kronecker, Query
+from consilience.privacy import Neighbours, Sensitivity, marginals, products, residuals
+
+Integers = NDArray[np.int64]
+
+
+class IntegerQuery(ABC):
+    """A linear map from a table of counts to whole numbers; divided by `unit` it is the query that is meant."""
+
+    unit: int
+
+    @abstractmethod
+    def exact(self, table: Integers) -> Integers:
+        """unit Q x, with the table's own shape or flat."""
+
+    @abstractmethod
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        """Of unit Q x."""
+
+    @property
+    @abstractmethod
+    def peak(self) -> int:
+        """The largest entry of unit Q: no answer passes peak times the number of rows."""
+
+    @property
+    @abstractmethod
+    def query(self) -> Query | None:
+        """Q, for the measurement; None for the table itself."""
+
+
+@dataclass(frozen=True)
+class Cells(IntegerQuery):
+    """Every cell of the table."""
+
+    unit: int = 1
+
+    def exact(self, table: Integers) -> Integers:
+        return table
+
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        return marginals(neighbours)
+
+    @property
+    def peak(self) -> int:
+        return 1
+
+    @property
+    def query(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Product(IntegerQuery):
+    """A Kronecker product of integer matrices, one per attribute; None stands for every value of that attribute."""
+
+    sizes: tuple[int, ...]
+    factors: tuple[Integers | None, ...]
+    grids: tuple[int, ...]
+    """What each factor was multiplied by."""
+
+    @property
+    def unit(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return prod(self.grids)
+
+    def exact(self, table: Integers) -> Integers:
+        x = table.reshape(self.sizes)
+        for axis, factor in enumerate(self.factors):
+            if factor is not None:
+                x = np.moveaxis(np.tensordot(factor, x, axes=(1, axis)), 0, axis)
+        return np.ascontiguousarray(x).reshape(-1)
+
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        return products(neighbours, [f for f in self.factors if f is not None])
+
+    @property
+    def peak(self) -> int:
+        return prod(int(np.abs(f).max()) for f in self.factors if f is not None)
+
+    @property
+    def query(self) -> Query:
+        return Kronecker(
+            Identity(n) if f is None else Dense(f / g)
+            for n, f, g in zip(self.sizes, self.factors, self.grids, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Residual(IntegerQuery):
+    """What a table says beyond its own lower-order marginals: the mean along every axis is subtracted.
+
+    n I - 1 1^T along each axis is an integer matrix, so the unit is the number of cells.
+    """
+
+    sizes: tuple[int, ...]
+
+    @property
+    def unit(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return prod(self.sizes)
+
+    def exact(self, table: Integers) -> Integers:
+        x = table.reshape(self.sizes)
+        for axis, n in enumerate(self.sizes):
+            x = n * x - x.sum(axis=axis, keepdims=True)
+        return x.reshape(-1)
+
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        return residuals(neighbours, self.sizes)
+
+    @property
+    def peak(self) -> int:
+        return prod(n - 1 for n in self.sizes)
+
+    @property
+    def query(self) -> Query:
+        return Centring(self.sizes)
+
+
+@dataclass(frozen=True)
+class Centring(Query):
+    """C: subtract the mean along every axis of a table. An orthogonal projection."""
+
+    sizes: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return prod(self.sizes), prod(self.sizes)
+
+    def apply(self, x: Buffer) -> Buffer:
+        return centred(x.reshape(*self.sizes, -1), len(self.sizes)).reshape(x.shape)
+
+    def adjoint(self, y: Buffer) -> Buffer:
+        return self.apply(y)
+
+    @property
+    def column_norm(self) -> float:
+        return prod((n - 1) / n for n in self.sizes) ** 0.5
+
+    @property
+    def norm(self) -> float:
+        return 1.0
+
+    def total_coefficients(self) -> Buffer | None:
+        return None if self.sizes else np.ones(1)
+
+
+def centred(table: Buffer, axes: int) -> Buffer:
+    """The table with its mean along each of the first `axes` axes subtracted."""
+    for axis in range(axes):
+        table = table - table.mean(axis=axis, keepdims=True)
+    return table

@@ -1,0 +1,125 @@
+"""Refits: the model of a growing list of measurements, each fit started from the one before it.
+
+Free of privacy cost: what comes in is noisy already. One more clique adds one table to the problem; every other
+table keeps its place in the splitting solver's state, so a round costs a few iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+import numpy as np
+
+from consilience.domain import Buffer, Clique, Domain
+from consilience.inference import Model
+from consilience.inference import Settings as ModelSettings
+from consilience.inference.reconstruct import model_of
+from consilience.measurements import Measurement, SquaredLoss
+from consilience.mechanisms.settings import Settings
+from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.planner import build_graph
+from consilience.solvers.split_problem import SplitProblem
+from consilience.solvers.splitting import run
+
+ROUND_TOLERANCE = 1e-4
+"""Relative gap of the fits between rounds, which only rank candidates; the last fit takes the caller's."""
+
+_BATCH_CELLS = 2_000_000
+"""Answers alive at a time while candidates are scored."""
+
+
+def local_where_auto(settings: Settings) -> Settings:
+    """Rounds fit local tables; "auto" adds a backbone to what they say about other cliques (global where all of it fits)."""
+    return replace(settings, consistency="local") if settings.consistency == "auto" else settings
+
+
+@dataclass
+class Refit:
+    """Fits to more and more measurements of one table. Mutable: keeps the solver's state between calls."""
+
+    domain: Domain
+    total: float | None
+    settings: Settings
+    _tables: dict[Clique, Buffer] = field(default_factory=dict)
+    _rho: float = 1.0
+
+    def __call__(self, measurements: Sequence[Measurement], tolerance: float) -> Model:
+        settings = replace(local_where_auto(self.settings), tolerance=tolerance)
+        warm = settings.prior is None and settings.solver in ("auto", "splitting")
+        if not warm or isinstance(settings.consistency, RegionGraph):
+            return settings.reconstruct(self.domain, measurements, self.total, None)
+        began = perf_counter()
+        loss = SquaredLoss(self.domain, measurements, self.total)
+        graph = build_graph(self.domain, loss.cliques, str(settings.consistency))
+        problem = SplitProblem(graph, loss)
+        self._carry_into(problem)
+        solution = run(problem, began, None, tolerance, None)
+        self._tables = dict(_spans(problem))
+        self._rho = problem.rho
+        asked = ModelSettings("splitting", self.total is not None, None, tolerance)
+        return model_of(self.domain, loss, graph, solution, None, asked)
+
+    def _carry_into(self, problem: SplitProblem) -> None:
+        """Tables that were there before go on from where they were; new ones start at their data."""
+        if not self._tables:
+            return
+        problem.rescale(self._rho / problem.rho)
+        for clique, v in _spans(problem):
+            if clique in self._tables:
+                v[...] = self._tables[clique]
+
+
+def _spans(problem: SplitProblem) -> Iterator[tuple[Clique, Buffer]]:
+    """Each root clique's part of the state, a view in the solver's own order of cells."""
+    roots = problem.ties.roots
+    for i, clique in enumerate(problem.root_cliques):
+        at = int(roots.at[i])
+        yield clique, problem.v[at : at + int(roots.cells[i])]
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def answers(
+    model: Model | None,
+    domain: Domain,
+    total: float | None,
+    cliques: Sequence[Clique],
+    backbone: bool,
+) -> Iterator[Buffer]:
+    """Expected counts of any cliques, in the model or not, in the order asked for.
+
+    Before the first measurement a table is uniform, or empty where even its number of rows is not known.
+    """
+    for batch in _batches(domain, cliques):
+        if model is None:
+            rows = total or 0.0
+            yield from (np.full(domain.shape_of(c), rows / domain.size(c)) for c in batch)
+        else:
+            yield from _marginals(model, batch, backbone)
+
+
+def _batches(domain: Domain, cliques: Sequence[Clique]) -> Iterator[Sequence[Clique]]:
+    """Consecutive cliques, so many that their tables have about _BATCH_CELLS."""
+    first, cells = 0, 0
+    for i, clique in enumerate(cliques, 1):
+        cells += domain.size(clique)
+        if cells >= _BATCH_CELLS or i == len(cliques):
+            yield cliques[first:i]
+            first, cells = i, 0
+
+
+def _marginals(model: Model, cliques: Sequence[Clique], backbone: bool) -> list[Buffer]:
+    """Stand-in until Model.marginals lands: the product of one-way marginals where no region holds the clique."""
+    return [model.marginal(c) if model.in_model(c) else _product(model, c) for c in cliques]
+
+
+def _product(model: Model, clique: Clique) -> Buffer:
+    table = np.array(model.total)
+    for a in clique:
+        size = model.domain[a]
+        one = model.marginal(a) / model.total if model.in_model(a) else np.full(size, 1.0 / size)
+        table = np.multiply.outer(table, one)
+    return table

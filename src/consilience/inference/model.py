@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
@@ -14,11 +15,15 @@ from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, DomainError
 from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.files import read, write
+from consilience.inference.sampling import Rng, SampledRows, sample_rows
 from consilience.inference.settings import Settings
 from consilience.inference.uncertainty import Asked, Progress, Uncertainty, reach_of, uncertainties
 from consilience.measurements import BoundMeasurement, Query, as_query
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import show_bytes
+
+if TYPE_CHECKING:
+    from consilience.records import Dataset
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,6 +141,35 @@ class Model:
         spread = reach_of(self, order, found) if method == "auto" else found.stderr
         table, reach = self.marginal(order), float(ndtri(0.5 + level / 2)) * spread
         return np.maximum(table - reach, 0.0), table + reach
+
+    # -- rows ----------------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        n: int,
+        rng: Rng = None,
+        *,
+        sweeps: int | None = None,
+        progress: Progress | None = None,
+    ) -> Dataset:
+        """n synthetic rows, columns as declared; the same for the same seed or generator, fresh with rng=None.
+
+        A model that is one distribution (global consistency, or a tree) is sampled exactly: every row follows it.
+        Other rows come from the backbone and are moved, `sweeps` times over, towards the model's tables (8 unless given; a number
+        given is honoured for either kind). progress sees (steps done, steps in all).
+        """
+        return sample_rows(self, n, rng, sweeps=sweeps, progress=progress).data
+
+    def sample_with_report(
+        self,
+        n: int,
+        rng: Rng = None,
+        *,
+        sweeps: int | None = None,
+        progress: Progress | None = None,
+    ) -> SampledRows:
+        """`sample`, with the distance between the rows' tables and the model's."""
+        return sample_rows(self, n, rng, sweeps=sweeps, progress=progress)
 
     # -- files ---------------------------------------------------------------------------------------
 

@@ -16,6 +16,12 @@ from consilience.records import Dataset
 
 BLOCK = 1 << 13
 """Rows looked at before the moves found for them are made."""
+WHOLE = 2
+"""Sweeps that visit all rows however many there are; most codes that move do so in these."""
+VISITED = 1 << 18
+"""Rows that a later sweep visits at least, in turn: little is left to be moved, and any rows can move it."""
+WIDEST = 0.01
+"""Where sweeps begin: deviations up to this share of the rows are told apart."""
 
 Ints = NDArray[np.int64]
 
@@ -85,28 +91,47 @@ class RowMoves:
     def counts(self, codes: RowCodes) -> Buffer:
         return Dataset(codes, self.layout.domain).marginals(self.layout.cliques).values
 
-    def sweep(self, codes: RowCodes, width: float, step: Callable[[], None]) -> int:
-        """One pass over every attribute of every row; how many codes were moved."""
+    def impossible_rows(self, codes: RowCodes) -> NDArray[np.bool_]:
+        """Which rows fall in a cell that may hold none."""
+        bad = np.zeros(len(codes), np.bool_)
+        if self.impossible is None or not len(codes):
+            return bad
+        domain, offsets = self.layout.domain, self.layout.offsets
+        for i, clique in enumerate(self.layout.cliques):
+            table = self.impossible[offsets[i] : offsets[i + 1]].reshape(self.layout.shapes[i])
+            if table.any():
+                bad |= table[tuple(codes[:, domain.position(a)] for a in clique)]
+        return bad
+
+    def sweep(
+        self, codes: RowCodes, width: float, step: Callable[[], None] = lambda: None, part: int = 0
+    ) -> int:
+        """One pass over every attribute of the rows, in sweep number `part`; how many codes were moved."""
         deviation = (self.counts(codes) - len(codes) * self.tau.values).astype(np.float32)
         if self.impossible is not None:
             deviation[self.impossible] = IMPOSSIBLE
         made = 0
         for phase in self.phases:
-            made += self._move(phase, codes, deviation, np.float32(width))
+            made += self._move(phase, codes, deviation, np.float32(1.0 / width), part)
             step()
         return made
 
     def _move(
-        self, p: Phase, codes: RowCodes, deviation: NDArray[np.float32], width: np.float32
+        self,
+        p: Phase,
+        codes: RowCodes,
+        deviation: NDArray[np.float32],
+        slope: np.float32,
+        part: int,
     ) -> int:
         lay_out(
-            deviation, p.at, p.left, p.right, p.size, width, p.to, self._laid, self._cost,
+            deviation, p.at, p.left, p.right, p.size, slope, p.to, self._laid, self._cost,
             p.least_at, self._least,
         )  # fmt: skip
         made = 0
-        for low, high in _blocks(len(codes)):
+        for low, high in _blocks(len(codes), part):
             arguments = (
-                codes, low, high, p.attribute, p.size, width, p.ptr, p.other, p.stride, p.to,
+                codes, low, high, p.attribute, p.size, slope, p.ptr, p.other, p.stride, p.to,
                 self._laid, self._cost, p.least_at, self._least, self._found,
             )  # fmt: skip
             propose(*arguments)
@@ -115,5 +140,13 @@ class RowMoves:
         return made
 
 
-def _blocks(n: int) -> Iterator[tuple[int, int]]:
-    return ((low, min(low + BLOCK, n)) for low in range(0, n, BLOCK))
+def widths(n: int, sweeps: int) -> list[float]:
+    """Of each sweep: from a share of the rows down to one record, so that the last sweeps count single records."""
+    return np.geomspace(max(1.0, WIDEST * n), 1.0, sweeps).tolist() if sweeps else []
+
+
+def _blocks(n: int, part: int) -> Iterator[tuple[int, int]]:
+    """Blocks of rows that sweep number `part` visits: all, or every k-th of many, in turn."""
+    turns = 1 if part < WHOLE else max(1, n // VISITED)
+    starts = range(part % turns * BLOCK, n, BLOCK * turns)
+    return ((low, min(low + BLOCK, n)) for low in starts)

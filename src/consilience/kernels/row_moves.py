@@ -2,12 +2,13 @@
 
 A cell whose count is a rounding of its target, up or down, costs nothing; beyond that each record costs one:
 phi(d) = max(|d| - 1, 0) with d = count - target. So rows are never pulled from a rare cell to a common one just because zero is
-the nearest integer. phi is the end of a family phi_h whose slope reaches one only h records further out: wide slopes
-move the rows where most is missing first.
+the nearest integer. phi is the end of a family phi_h whose derivative reaches one only h records further out; wide ones move
+the rows where most is missing first. `slope` is 1 / h.
 
-One attribute moves at a time. Its tables are laid with that attribute last, so that what every value of it would cost is the sum of
-a few contiguous stretches. A block of rows is looked at in parallel, against tables that stand still; then the moves that
-were found are tried one after the other in row order, and made if they still help. The number of threads changes nothing.
+One attribute moves at a time. Its tables are laid with that attribute last, so that what every value of it would cost is
+the sum of a few contiguous stretches. A block of rows is looked at in parallel, against tables that stand still; then
+the moves that were found are tried one after the other in row order, and made if they still help. The number of threads
+changes nothing.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ ROWS = 128
 
 
 @njit(inline="always", **LOOP)
-def _enter(d, width):
+def _enter(d, slope):
     """What one more record in a cell costs: phi_h(d + 1) - phi_h(d)."""
     if d >= IMPOSSIBLE:
         return PROHIBITIVE
-    up = min(max(d / width, np.float32(0.0)), np.float32(1.0))
-    down = min(max((d + np.float32(1.0)) / width, np.float32(-1.0)), np.float32(0.0))
+    up = min(max(d * slope, np.float32(0.0)), np.float32(1.0))
+    down = min(max((d + np.float32(1.0)) * slope, np.float32(-1.0)), np.float32(0.0))
     return up + down
 
 
 @njit(inline="always", **LOOP)
-def _leave(d, width):
+def _leave(d, slope):
     """What one record less in a cell costs: phi_h(d - 1) - phi_h(d)."""
     if d >= IMPOSSIBLE:
         return -PROHIBITIVE
-    return _enter(-d, width)
+    return _enter(-d, slope)
 
 
 @njit(**PARALLEL)
-def lay_out(deviation, at, left, right, size, width, to, laid, cost, least_at, least):
+def lay_out(deviation, at, left, right, size, slope, to, laid, cost, least_at, least):
     """Copy tables so that the moving attribute is last, with the cost of entering each cell and the least of each stretch.
 
     Table c is deviation[at[c]:] seen as (left[c], size, right[c]); it becomes laid[to[c]:] as (left[c] * right[c], size), and
@@ -60,7 +61,7 @@ def lay_out(deviation, at, left, right, size, width, to, laid, cost, least_at, l
                     d = deviation[at[c] + (x * size + v) * right[c] + y]
                     k = to[c] + stretch * size + v
                     laid[k] = d
-                    cost[k] = _enter(d, width)
+                    cost[k] = _enter(d, slope)
                     smallest = min(smallest, cost[k])
                 least[least_at[c] + stretch] = smallest
 
@@ -78,7 +79,7 @@ def lay_back(deviation, at, left, right, size, to, laid):
 
 @njit(**PARALLEL)
 def propose(
-    codes, low, high, attribute, size, width, ptr, other, stride, to, laid, cost, least_at, least, found
+    codes, low, high, attribute, size, slope, ptr, other, stride, to, laid, cost, least_at, least, found
 ):  # fmt: skip
     """found[r - low] = the best value to move row r to, or -1 where no value helps.
 
@@ -96,7 +97,7 @@ def propose(
                 s = 0
                 for k in range(ptr[c], ptr[c + 1]):
                     s += codes[r, other[k]] * stride[k]
-                leave += _leave(laid[to[c] + s * size + current], width)
+                leave += _leave(laid[to[c] + s * size + current], slope)
                 hope += least[least_at[c] + s]
                 stretch[c] = s
             found[r - low] = -1
@@ -118,7 +119,7 @@ def propose(
 
 @njit(**LOOP)
 def accept(
-    codes, low, high, attribute, size, width, ptr, other, stride, to, laid, cost, least_at, least, found
+    codes, low, high, attribute, size, slope, ptr, other, stride, to, laid, cost, least_at, least, found
 ):  # fmt: skip
     """Make the moves that still help, in row order; how many were made."""
     tables = ptr.size - 1
@@ -137,14 +138,14 @@ def accept(
                 s += codes[r, other[k]] * stride[k]
             stretch[c] = s
             begin[c] = to[c] + s * size
-            change += _leave(laid[begin[c] + current], width) + cost[begin[c] + v]
+            change += _leave(laid[begin[c] + current], slope) + cost[begin[c] + v]
         if change >= -LEAST_GAIN:
             continue
         for c in range(tables):
             for cell, by in ((begin[c] + current, -1.0), (begin[c] + v, 1.0)):
                 if laid[cell] < IMPOSSIBLE:
                     laid[cell] += np.float32(by)
-                    cost[cell] = _enter(laid[cell], width)
+                    cost[cell] = _enter(laid[cell], slope)
                     place = least_at[c] + stretch[c]
                     least[place] = min(least[place], cost[cell])
         codes[r, attribute] = v

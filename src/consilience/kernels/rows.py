@@ -18,7 +18,7 @@ CHUNK = 64
 
 
 def draw_cells(mass: NDArray[np.float64], offset: float, drawn: NDArray[np.int64]) -> None:
-    """drawn = cells of a table in ascending order, cell i about len(drawn) * mass[i] / sum(mass) times; never a cell of no mass."""
+    """drawn = cells in ascending order, cell i about len(drawn) * mass[i] / sum(mass) times; never a cell of no mass."""
     _draw(mass, float(mass.sum()), offset, drawn)
 
 

@@ -1,19 +1,21 @@
-"""A fixed set of tables, each counted once and given noise of its own width.
+"""A fixed list of noisy queries, each on one counted table: what every mechanism that does not adapt shares.
 
-What `Gaussian` and `Laplace` share: all but the law of the noise.
+A `Part` is one of them: y = (A x + z) / unit with A an integer matrix, x the counts of a clique and z discrete noise of the part's
+width. `Gaussian` and `Laplace` have one part per clique of the workload, the table itself.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Clique, CliqueVector, Workload
-from consilience.errors import ConsilienceError
+from consilience.domain import Clique, Domain, Workload
+from consilience.errors import CapacityError, ConsilienceError, DataError
 from consilience.measurements import Measurement
 from consilience.mechanisms.laws import mean_absolute, stddev
 from consilience.mechanisms.mechanism import (
@@ -27,17 +29,51 @@ from consilience.mechanisms.mechanism import (
 )
 from consilience.mechanisms.settings import Settings
 from consilience.mechanisms.source import Source, check_source, exact_counts
-from consilience.privacy import Ledger, Neighbours, NoiseSource, Progress, Scale, Sigma
+from consilience.mechanisms.strategies_queries import Cells, IntegerQuery
+from consilience.privacy import Cost, Ledger, Neighbours, NoiseSource, Progress, Scale, Sigma
+from consilience.solvers.planner import parse_bytes, show_bytes
 from consilience.solvers.solution import Iteration
 
 Width = Sigma | Scale
 
 _LONG_DRAW = 50_000
 """Cells from which a draw reports its own progress; it starts with a pilot that costs a little."""
+_BYTES_PER_VALUE = 40
+_LARGEST = 2**62
+CELLS = Cells()
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One noisy query: the clique whose table is counted, the integer query on it, and the width of the noise."""
+
+    clique: Clique
+    width: Width
+    query: IntegerQuery = CELLS
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation of each answer, in counts."""
+        return stddev(self.width) / self.query.unit
+
+    def cost(self, neighbours: Neighbours) -> Cost:
+        change = self.query.sensitivity(neighbours)
+        if isinstance(self.width, Sigma):
+            return Cost.gaussian(change, self.width)
+        return Cost.laplace(change, self.width)
+
+    def measurement(self, noisy: NDArray[np.int64]) -> Measurement:
+        law: Literal["gaussian", "laplace"] = (
+            "gaussian" if isinstance(self.width, Sigma) else "laplace"
+        )
+        values = noisy / self.query.unit
+        return Measurement(
+            self.clique, values, stddev=self.stddev, noise=law, query=self.query.query
+        )
 
 
 class Tables(Mechanism):
-    """Settings of a mechanism that measures a fixed workload."""
+    """Settings of a mechanism that measures fixed queries for a fixed workload."""
 
     workload: Workload
 
@@ -47,8 +83,8 @@ class Tables(Mechanism):
         """How the measurements are reconstructed."""
 
 
-class CalibratedTables(Calibrated):
-    """One noise width per clique of a fixed workload."""
+class CalibratedParts(Calibrated):
+    """Parts with their noise fixed, and the order of a call around them."""
 
     mechanism: Tables
 
@@ -58,10 +94,63 @@ class CalibratedTables(Calibrated):
 
     @property
     @abstractmethod
+    def parts(self) -> Sequence[Part]:
+        """What is measured."""
+
+    def measure(
+        self,
+        data: Source,
+        *,
+        noise: NoiseSource | None = None,
+        ledger: Ledger | None = None,
+        progress: StepCallback | None = None,
+    ) -> Release:
+        """y = (A x + z) / unit for every part, z discrete noise of its width."""
+        check_source(data, self.workload.domain, self.budget.neighbours)
+        source = check_call(self.cost, noise, ledger)
+        parts = self.parts
+        _check_range(parts, data.records)
+        counts = exact_counts(data, dict.fromkeys(part.clique for part in parts))
+        exact = [part.query.exact(counts[part.clique].astype(np.int64)) for part in parts]
+        if ledger is not None:
+            ledger.reserve(self.cost, str(self))
+        noisy = add_noise(source, exact, [part.width for part in parts], progress)
+        measurements = tuple(
+            part.measurement(values) for part, values in zip(parts, noisy, strict=True)
+        )
+        public = self.budget.neighbours is Neighbours.REPLACE_ONE
+        total = data.records if public else None
+        return Release(self.workload.domain, measurements, total, self.cost, source.private)
+
+    def reconstruct(self, release: Release, *, progress: StepCallback | None = None) -> Result:
+        def report(iteration: Iteration) -> None:
+            assert progress is not None
+            progress(Step("reconstructing", iteration.number))
+
+        model = self.mechanism.settings.reconstruct(
+            release.domain,
+            self.evidence(release),
+            None if release.total is None else float(release.total),
+            None if progress is None else report,
+        )
+        return Result(model, release)
+
+    def evidence(self, release: Release) -> Iterable[Measurement]:
+        """The measurements as the reconstruction takes them."""
+        return release.measurements
+
+
+class CalibratedTables(CalibratedParts):
+    """One noise width per clique of a fixed workload."""
+
+    @property
+    @abstractmethod
     def widths(self) -> Mapping[Clique, Width]:
         """The parameter of the noise in each table."""
 
-    # -- known beforehand ------------------------------------------------------------------------
+    @property
+    def parts(self) -> list[Part]:
+        return [Part(clique, width) for clique, width in self.widths.items()]
 
     @property
     def expected_rmse(self) -> dict[Clique, float]:
@@ -80,44 +169,6 @@ class CalibratedTables(Calibrated):
             raise ConsilienceError(f"records must be positive and finite, got {records!r}")
         return {c: l1 / (2 * records) for c, l1 in self.expected_l1.items()}
 
-    # -- a call ----------------------------------------------------------------------------------
-
-    def measure(
-        self,
-        data: Source,
-        *,
-        noise: NoiseSource | None = None,
-        ledger: Ledger | None = None,
-        progress: StepCallback | None = None,
-    ) -> Release:
-        """y_c = M_c x + z_c for every clique c, z_c discrete noise of its width."""
-        check_source(data, self.workload.domain, self.budget.neighbours)
-        source = check_call(self.cost, noise, ledger)
-        counts = exact_counts(data, self.workload)
-        if ledger is not None:
-            ledger.reserve(self.cost, str(self))
-        noisy = add_noise(source, counts, self.widths, progress)
-        measurements = tuple(
-            Measurement(clique, table, stddev=stddev(width), noise=_law(width))
-            for (clique, table), width in zip(noisy.items(), self.widths.values(), strict=True)
-        )
-        public = self.budget.neighbours is Neighbours.REPLACE_ONE
-        total = data.records if public else None
-        return Release(self.workload.domain, measurements, total, self.cost, source.private)
-
-    def reconstruct(self, release: Release, *, progress: StepCallback | None = None) -> Result:
-        def report(iteration: Iteration) -> None:
-            assert progress is not None
-            progress(Step("reconstructing", iteration.number))
-
-        model = self.mechanism.settings.reconstruct(
-            release.domain,
-            release.measurements,
-            None if release.total is None else float(release.total),
-            None if progress is None else report,
-        )
-        return Result(model, release)
-
     def __str__(self) -> str:
         values = sorted({width.value for width in self.widths.values()})
         symbol = next(iter(self.widths.values())).symbol
@@ -127,31 +178,57 @@ class CalibratedTables(Calibrated):
         return f"{type(self).__name__.removeprefix('Calibrated')}: {tables}, {symbol} {noise}"
 
 
+# -- what is refused before anything is spent ------------------------------------------------------
+
+
+def check_parts_fit(
+    domain: Domain, cliques: Iterable[Clique], memory: str | int | float, what: str
+) -> None:
+    """The tables that are counted, and the noise in them, must fit the memory allowed."""
+    cells = sum(domain.size(c) for c in cliques)
+    need, budget = _BYTES_PER_VALUE * cells, parse_bytes(memory)
+    if need > budget:
+        raise CapacityError(
+            f"{what} must fit the memory budget of {show_bytes(budget)}, {cells:,} cells need about "
+            f"{show_bytes(need)}; choose smaller cliques or raise memory=",
+            need,
+            budget,
+        )
+
+
+def _check_range(parts: Iterable[Part], records: int) -> None:
+    peak = max(part.query.peak for part in parts)
+    if peak * records > _LARGEST:
+        raise DataError(
+            f"answers must fit 64-bit integers: entries up to {peak:,} allow {_LARGEST // peak:,} rows, got "
+            f"{records:,}; ask for fewer ordered attributes together; nothing was spent"
+        )
+
+
+# -- drawing ---------------------------------------------------------------------------------------
+
+
 def add_noise(
     source: NoiseSource,
-    counts: CliqueVector,
-    widths: Mapping[Clique, Width],
+    exact: Sequence[NDArray[np.int64]],
+    widths: Sequence[Width],
     progress: StepCallback | None,
-) -> CliqueVector:
-    """counts + noise. Tables of equal width are drawn together: fewer, longer draws."""
-    exact = counts.values.astype(np.int64)
-    noisy = np.empty_like(exact)
-    offsets = counts.layout.offsets
-    groups: dict[Width, list[slice]] = {}
-    for i, clique in enumerate(counts.cliques):
-        groups.setdefault(widths[clique], []).append(slice(offsets[i], offsets[i + 1]))
+) -> list[NDArray[np.int64]]:
+    """Each array plus noise of its width. Arrays of equal width are drawn together: fewer, longer draws."""
+    noisy: list[NDArray[np.int64]] = list(exact)
+    total = sum(x.size for x in exact)
+    groups: dict[Width, list[int]] = {}
+    for i, width in enumerate(widths):
+        groups.setdefault(width, []).append(i)
     done = 0
-    for width, slices in groups.items():
-        values = _draw(
-            source, np.concatenate([exact[s] for s in slices]), width, done, exact.size, progress
-        )
+    for width, members in groups.items():
+        together = np.concatenate([exact[i].ravel() for i in members])
+        values = _draw(source, together, width, done, total, progress)
         done += values.size
-        start = 0
-        for s in slices:
-            length = s.stop - s.start
-            noisy[s] = values[start : start + length]
-            start += length
-    return CliqueVector(counts.layout, noisy.astype(np.float64))
+        cuts = np.cumsum([exact[i].size for i in members])[:-1]
+        for i, part in zip(members, np.split(values, cuts), strict=True):
+            noisy[i] = part.reshape(exact[i].shape)
+    return noisy
 
 
 def _draw(
@@ -180,7 +257,3 @@ def _draw(
     if progress is not None and heard is None:
         progress(Step("drawing noise", done + exact.size, total))
     return values
-
-
-def _law(width: Width) -> Literal["gaussian", "laplace"]:
-    return "gaussian" if isinstance(width, Sigma) else "laplace"

@@ -8,20 +8,27 @@ not declared, count as missing unless said otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Protocol
+from datetime import date
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.data.values import BLANKS, NUMBER, Cell, Values, cells, yes_or_no
 from consilience.errors import DataError
 
 MISSING = "(missing)"
 """How the code of missing values is shown."""
+OTHER = "(other)"
+"""How the own code of undeclared labels is shown."""
+OUTSIDE = "(outside)"
+"""How the own code of numbers and days out of bounds is shown."""
+RESERVED = (MISSING, OTHER, OUTSIDE)
 
-Values = NDArray[Any]
 CodeArray = NDArray[np.int64]
 
 
@@ -33,7 +40,7 @@ class Column(Protocol):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What each code is called, the own code of missing values included."""
+        """What each code is called, the own codes of missing and other values included."""
         ...
 
     def encode(self, values: Values) -> CodeArray:
@@ -45,23 +52,17 @@ class Column(Protocol):
         ...
 
 
-def _is_missing(value: object) -> bool:
-    """None, NaN and the like: what does not equal itself (pandas' NA answers neither)."""
-    if value is None:
-        return True
-    same = value == value
-    return not (isinstance(same, bool | np.bool_) and bool(same))
-
-
 # -- categories ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Categorical:
-    """Declared labels, in order. A value is matched as text.
+    """Declared labels, in order. Blanks around a value do not count.
 
+    Text must equal a label, a whole number its digits, a number the number that a label spells; true
+    and false match in any case, and a day its ISO form.
     missing: the label that missing values take; None gives them a code of their own.
-    other: the label that undeclared labels take; None treats them as missing.
+    other: the label that undeclared labels take, or OTHER for a code of their own; None treats them as missing.
     """
 
     name: str
@@ -73,14 +74,17 @@ class Categorical:
         object.__setattr__(self, "values", tuple(self.values))
         if not self.values:
             raise DataError(f"column {self.name!r} must declare at least one label, got none")
-        bad = next((v for v in self.values if not isinstance(v, str)), None)
-        if bad is not None:
-            raise DataError(f"labels of column {self.name!r} must be text, got {bad!r}")
-        twice = next((v for v in self.values if self.values.count(v) > 1), None)
-        if twice is not None:
-            raise DataError(f"labels of column {self.name!r} must be distinct, got {twice!r} twice")
+        seen: set[str] = set()
+        for label in self.values:
+            _check_label(self.name, label)
+            if label in seen:
+                raise DataError(
+                    f"labels of column {self.name!r} must be distinct, got {label!r} twice"
+                )
+            seen.add(label)
         for role, label in (("missing", self.missing), ("other", self.other)):
-            if label is not None and label not in self.values:
+            own = role == "other" and label == OTHER
+            if label is not None and not own and label not in seen:
                 raise DataError(
                     f"what {role} values of column {self.name!r} become must be one of its "
                     f"labels, got {label!r}"
@@ -88,29 +92,75 @@ class Categorical:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return self.values if self.missing is not None else (*self.values, MISSING)
+        other = (OTHER,) if self.other == OTHER else ()
+        return (*self.values, *other, *((MISSING,) if self.missing is None else ()))
+
+    @property
+    def missing_code(self) -> int:
+        return self.labels.index(MISSING if self.missing is None else self.missing)
+
+    @property
+    def other_code(self) -> int:
+        return self.missing_code if self.other is None else self.labels.index(self.other)
+
+    @cached_property
+    def by_text(self) -> dict[str, int]:
+        return {label: i for i, label in enumerate(self.values)}
+
+    @cached_property
+    def by_number(self) -> dict[float, int]:
+        """Labels that spell a number; of two that spell the same one the first counts."""
+        spelled = [(i, v) for i, v in enumerate(self.values) if re.match(NUMBER, v)]
+        return {float(v): i for i, v in reversed(spelled)}
+
+    @cached_property
+    def by_truth(self) -> dict[bool, int]:
+        """Labels that say true or false; of two that say the same the first counts."""
+        words = {"true": True, "false": False}
+        said = [(i, v.lower()) for i, v in enumerate(self.values) if v.lower() in words]
+        return {words[v]: i for i, v in reversed(said)}
 
     def encode(self, values: Values) -> CodeArray:
-        code = {label: i for i, label in enumerate(self.values)}
-        missing = len(self.values) if self.missing is None else code[self.missing]
-        other = missing if self.other is None else code[self.other]
+        missing, other, by_text = self.missing_code, self.other_code, self.by_text
 
-        def code_of(value: object) -> int:
-            return missing if _is_missing(value) else code.get(str(value), other)
+        def code_of(value: Cell) -> int:
+            match value:
+                case None:
+                    return missing
+                case str():
+                    return by_text.get(value, other)
+                case bool():
+                    return self.by_truth.get(value, other)
+                case int():
+                    return by_text.get(str(value), other)
+                case float():
+                    return self.by_number.get(value, other)
+                case date():
+                    return by_text.get(value.isoformat(), other)
 
-        # Text is the usual case and by far the fastest to look up.
-        found = (code.get(v, other) if isinstance(v, str) else code_of(v) for v in values.tolist())
-        return np.fromiter(found, np.int64, count=len(values))
+        return np.fromiter(map(code_of, cells(values)), np.int64, count=len(values))
 
     def decode(self, codes: NDArray[np.integer]) -> Values:
         """Labels, and None for the own code of missing values."""
-        return np.array([*self.values, None], dtype=object)[codes]
+        return np.array([None if v == MISSING else v for v in self.labels], dtype=object)[codes]
+
+
+def _check_label(column: str, label: object) -> None:
+    if not isinstance(label, str):
+        raise DataError(f"labels of column {column!r} must be text, got {label!r}")
+    if not label or label != label.strip(BLANKS):
+        raise DataError(
+            f"labels of column {column!r} must be text without blanks around it, got {label!r}; "
+            "values are compared without theirs, and an empty value is a missing one"
+        )
+    if label in RESERVED:
+        raise DataError(
+            f"labels of column {column!r} must not be one of {', '.join(RESERVED)}, got {label!r}; "
+            "those are the names of codes"
+        )
 
 
 # -- yes and no ----------------------------------------------------------------------------------
-
-_TRUE = frozenset({"true", "yes", "1", "1.0"})
-_FALSE = frozenset({"false", "no", "0", "0.0"})
 
 
 @dataclass(frozen=True)
@@ -123,20 +173,27 @@ class Boolean:
     name: str
     missing: bool | None = None
 
+    def __post_init__(self) -> None:
+        if self.missing is not None and not isinstance(self.missing, bool):
+            raise DataError(
+                f"what missing values of column {self.name!r} become must be true or false, "
+                f"got {self.missing!r}"
+            )
+
     @property
     def labels(self) -> tuple[str, ...]:
         return ("no", "yes") if self.missing is not None else ("no", "yes", MISSING)
 
+    @property
+    def missing_code(self) -> int:
+        return 2 if self.missing is None else int(self.missing)
+
     def encode(self, values: Values) -> CodeArray:
-        missing = 2 if self.missing is None else int(self.missing)
         if values.dtype.kind == "b":
             return values.astype(np.int64)
-
-        def code_of(value: object) -> int:
-            text = str(value).strip().lower()
-            return 1 if text in _TRUE else 0 if text in _FALSE else missing
-
-        return np.fromiter(map(code_of, values.tolist()), np.int64, count=len(values))
+        code: dict[bool | None, int] = {False: 0, True: 1, None: self.missing_code}
+        found = (code[yes_or_no(v)] for v in cells(values))
+        return np.fromiter(found, np.int64, count=len(values))
 
     def decode(self, codes: NDArray[np.integer]) -> Values:
         """Booleans, and None for the own code of missing values."""
@@ -145,105 +202,46 @@ class Boolean:
         return np.array([False, True, None], dtype=object)[codes]
 
 
-# -- numbers -------------------------------------------------------------------------------------
+# -- what numbers and days share -----------------------------------------------------------------
+
+CLIP = "clip"
 
 
 @dataclass(frozen=True)
-class Numeric:
-    """Bins [e_0, e_1), [e_1, e_2), ..., [e_{k-1}, e_k]; what lies outside takes the nearest bin.
+class Ends:
+    """The codes past the bins of a column: where what is outside and what is missing goes."""
 
-    whole: values are whole numbers, so bins are named and decoded as such.
-    missing: the number that missing values take; None gives them a code of their own.
-    """
-
-    name: str
-    edges: tuple[float, ...]
-    whole: bool = False
-    missing: float | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "edges", tuple(self.edges))
-        if len(self.edges) < 2:
-            raise DataError(
-                f"column {self.name!r} must have at least two edges, got {len(self.edges)}"
-            )
-        if not np.isfinite(self.edges).all():
-            raise DataError(f"edges of column {self.name!r} must be finite, got {self.edges}")
-        for low, high in pairwise(self.edges):
-            if not low < high:
-                raise DataError(
-                    f"edges of column {self.name!r} must increase, got {low:g} before {high:g}"
-                )
-        if self.whole and any(e != int(e) for e in self.edges):
-            raise DataError(
-                f"edges of whole-number column {self.name!r} must be whole, got {self.edges}"
-            )
-        if self.missing is not None and not np.isfinite(self.missing):
-            raise DataError(
-                f"what missing values of column {self.name!r} become must be a finite number, "
-                f"got {self.missing}"
-            )
-
-    @classmethod
-    def uniform(cls, name: str, low: float, high: float, bins: int, whole: bool = False) -> Numeric:
-        """Bins of equal width (to the nearest whole number if the values are whole)."""
-        if bins < 1:
-            raise DataError(f"column {name!r} must have at least one bin, got {bins}")
-        edges = np.linspace(low, high, bins + 1)
-        return cls(name, tuple((np.round(edges) if whole else edges).tolist()), whole)
-
-    @property
-    def bins(self) -> int:
-        return len(self.edges) - 1
+    bins: int
+    outside: str
+    missing_bin: int | None
 
     @property
     def labels(self) -> tuple[str, ...]:
-        named = tuple(self._bin_name(i) for i in range(self.bins))
-        return named if self.missing is not None else (*named, MISSING)
+        own = (OUTSIDE,) if self.outside == OUTSIDE else ()
+        return (*own, *((MISSING,) if self.missing_bin is None else ()))
 
-    def _bin_name(self, i: int) -> str:
-        low, high, last = self.edges[i], self.edges[i + 1], i == self.bins - 1
-        if not self.whole:
-            return f"[{low:g}, {high:g}{']' if last else ')'}"
-        top = int(high) if last else int(high) - 1
-        return f"{int(low)}" if top == low else f"{int(low)}-{top}"
+    @property
+    def missing_code(self) -> int:
+        if self.missing_bin is not None:
+            return self.missing_bin
+        return self.bins + (self.outside == OUTSIDE)
 
-    def encode(self, values: Values) -> CodeArray:
-        numbers = _numbers(values)
-        inner = np.array(self.edges[1:-1])
-        codes = np.searchsorted(inner, numbers, side="right").astype(np.int64)
-        missing = (
-            self.bins
-            if self.missing is None
-            else int(np.searchsorted(inner, self.missing, side="right"))
+    @property
+    def below_code(self) -> int:
+        return self._beyond(0)
+
+    @property
+    def above_code(self) -> int:
+        return self._beyond(self.bins - 1)
+
+    def _beyond(self, nearest: int) -> int:
+        return {CLIP: nearest, OUTSIDE: self.bins, MISSING: self.missing_code}[self.outside]
+
+
+def check_outside(column: str, outside: object) -> None:
+    allowed: Sequence[str] = (CLIP, OUTSIDE, MISSING)
+    if outside not in allowed:
+        raise DataError(
+            f"what lies outside of column {column!r} must become {CLIP!r}, {OUTSIDE!r} or "
+            f"{MISSING!r}, got {outside!r}"
         )
-        return np.where(np.isnan(numbers), missing, codes)
-
-    def decode(self, codes: NDArray[np.integer]) -> Values:
-        """The middle of each bin, rounded down if whole; NaN for the own code of missing values."""
-        edges = np.array(self.edges)
-        middle = (edges[:-1] + edges[1:]) / 2
-        if self.whole:
-            middle = np.floor(middle)
-            if self.missing is not None:
-                return middle.astype(np.int64)[codes]
-        return np.append(middle, np.nan)[codes]
-
-
-def _numbers(values: Values) -> NDArray[np.float64]:
-    if values.dtype.kind in "biuf":
-        return values.astype(np.float64)
-    return np.fromiter(map(_number, _cells(values)), np.float64, count=len(values))
-
-
-def _cells(values: Values) -> Iterable[object]:
-    return values.tolist() if values.dtype.kind in "OUS" else [None] * len(values)
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # a whole number past every float
-        return float("inf") if value > 0 else float("-inf")
-    except (TypeError, ValueError):
-        return float("nan")

@@ -11,8 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.data.columns import Boolean, Categorical, Numeric, Values
+from consilience.data.columns import Boolean, Categorical
+from consilience.data.numeric import Numeric
 from consilience.data.schema import Schema
+from consilience.data.values import Values
 from consilience.errors import DataError
 from consilience.records.dataset import Dataset
 

@@ -6,29 +6,68 @@ not be private.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience.data.columns import Column, Values
-from consilience.domain import Domain
+from consilience.data.columns import Column
+from consilience.data.values import Values
+from consilience.domain import Clique, Domain
 from consilience.errors import DataError
 from consilience.records.dataset import Dataset
 from consilience.records.frames import Table, named_columns
 
+Combination = Mapping[str, tuple[str, ...]]
+"""{column: labels}: every combination of one of these labels from each column."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """A coarser reading of a column: each label belongs to one named group. Answers can be asked by it."""
+
+    name: str
+    of: str
+    groups: Mapping[str, tuple[str, ...]]
+
 
 @dataclass(frozen=True, repr=False)
 class Schema:
-    """Declared columns, in order."""
+    """Declared columns, in order.
+
+    ignored: columns of the table that are left out on purpose.
+    impossible: combinations of labels that can not occur (structural zeros).
+    groupings: coarser readings of columns.
+    """
 
     columns: tuple[Column, ...]
+    ignored: tuple[str, ...] = ()
+    impossible: tuple[Combination, ...] = ()
+    groupings: tuple[Grouping, ...] = ()
 
-    def __init__(self, columns: Iterable[Column]) -> None:
+    def __init__(
+        self,
+        columns: Iterable[Column],
+        ignored: Iterable[str] = (),
+        impossible: Iterable[Combination] = (),
+        groupings: Iterable[Grouping] = (),
+    ) -> None:
         declared = tuple(columns)
         Domain([(c.name, len(c.labels)) for c in declared])  # names distinct, at least one column
         object.__setattr__(self, "columns", declared)
+        object.__setattr__(self, "ignored", tuple(ignored))
+        object.__setattr__(self, "impossible", tuple(impossible))
+        object.__setattr__(self, "groupings", tuple(groupings))
+        both = [name for name in self.ignored if name in self.domain]
+        if both:
+            raise DataError(
+                f"a column is either declared or ignored, got both for {both[0]!r}; drop one"
+            )
+        for combination in self.impossible:
+            _check_combination(self, combination)
+        for grouping in self.groupings:
+            _check_grouping(self, grouping)
 
     @property
     def domain(self) -> Domain:
@@ -51,6 +90,18 @@ class Schema:
         shown = ", ".join(f"{c.name}: {type(c).__name__.lower()} {len(c.labels)}" for c in self)
         return f"Schema({shown})"
 
+    @property
+    def possible(self) -> dict[Clique, NDArray[np.bool_]]:
+        """{clique: False where a combination can not occur}, as `reconstruct` takes it."""
+        masks: dict[Clique, NDArray[np.bool_]] = {}
+        domain = self.domain
+        for combination in self.impossible:
+            clique = domain.clique(combination)
+            mask = masks.setdefault(clique, np.ones(domain.shape_of(clique), dtype=bool))
+            codes = [[self[a].labels.index(v) for v in combination[a]] for a in clique]
+            mask[np.ix_(*codes)] = False
+        return masks
+
     def encode(self, table: Table, weights: ArrayLike | None = None) -> Dataset:
         """A table of values as codes; columns are matched by name, undeclared ones ignored."""
         domain = self.domain
@@ -68,3 +119,38 @@ class Schema:
                 f"the schema has {self.domain!r}"
             )
         return {c.name: c.decode(data.column(c.name)) for c in self}
+
+
+def _check_combination(schema: Schema, combination: Combination) -> None:
+    if len(combination) < 2:
+        raise DataError(
+            "an impossible combination must name labels of at least two columns, got "
+            f"{', '.join(map(repr, combination)) or 'none'}; leave an impossible label undeclared"
+        )
+    for name, labels in combination.items():
+        _check_labels(schema, name, labels, "an impossible combination")
+
+
+def _check_grouping(schema: Schema, grouping: Grouping) -> None:
+    if grouping.name in schema.domain:
+        raise DataError(
+            f"a hierarchy must have a name of its own, got {grouping.name!r}, which is a column"
+        )
+    listed = [label for labels in grouping.groups.values() for label in labels]
+    _check_labels(schema, grouping.of, tuple(listed), f"hierarchy {grouping.name!r}")
+    left = [v for v in schema[grouping.of].labels if listed.count(v) != 1]
+    if left:
+        raise DataError(
+            f"hierarchy {grouping.name!r} must put every label of {grouping.of!r} in one group, got "
+            f"{left[0]!r} in {listed.count(left[0])}"
+        )
+
+
+def _check_labels(schema: Schema, name: str, labels: tuple[str, ...], where: str) -> None:
+    known = schema[name].labels
+    unknown = [v for v in labels if v not in known]
+    if unknown or not labels:
+        raise DataError(
+            f"{where} must name labels of column {name!r}, got "
+            f"{unknown[0] if unknown else 'none'!r}; it has {', '.join(map(repr, known[:12]))}"
+        )

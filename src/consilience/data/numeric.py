@@ -1,0 +1,168 @@
+"""Numbers in bins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from numbers import Real
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.data.columns import CLIP, OUTSIDE, CodeArray, Ends, check_outside
+from consilience.data.values import Values, numbers
+from consilience.errors import DataError
+
+MOST_BINS = 10_000
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """Bins [e_0, e_1), [e_1, e_2), ..., [e_{k-1}, e_k]; what lies outside takes the nearest bin.
+
+    whole: values are whole numbers, so bins are named and decoded as such; the last bin may be one number, e_{k-1} = e_k.
+    missing: the number that missing values take; None gives them a code of their own.
+    outside: "clip" for the nearest bin, OUTSIDE for a code of its own, MISSING for that of missing values.
+    """
+
+    name: str
+    edges: tuple[float, ...]
+    whole: bool = False
+    missing: float | None = None
+    outside: str = CLIP
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "edges", _checked_edges(self.name, self.edges))
+        last = len(self.edges) - 2
+        for i, (low, high) in enumerate(pairwise(self.edges)):
+            if not (low < high or (self.whole and i == last and low == high)):
+                raise DataError(
+                    f"edges of column {self.name!r} must increase, got {low:g} before {high:g}"
+                )
+        if self.whole and any(e != int(e) for e in self.edges):
+            raise DataError(
+                f"edges of whole-number column {self.name!r} must be whole, got {self.edges}"
+            )
+        if self.missing is not None and not (
+            isinstance(self.missing, Real)
+            and not isinstance(self.missing, bool)
+            and np.isfinite(float(self.missing))
+        ):
+            raise DataError(
+                f"what missing values of column {self.name!r} become must be a finite number, "
+                f"got {self.missing}"
+            )
+        check_outside(self.name, self.outside)
+
+    @classmethod
+    def uniform(
+        cls,
+        name: str,
+        low: float,
+        high: float,
+        bins: int,
+        whole: bool = False,
+        missing: float | None = None,
+        outside: str = CLIP,
+    ) -> Numeric:
+        """Bins of equal width (to the nearest whole number if the values are whole)."""
+        if not isinstance(bins, int) or isinstance(bins, bool) or not 1 <= bins <= MOST_BINS:
+            raise DataError(
+                f"column {name!r} must have at least one bin and at most {MOST_BINS:,}, got {bins}"
+            )
+        _checked_edges(name, (low, high))
+        if not low < high:
+            raise DataError(
+                f"edges of column {name!r} must increase, got {low:g} before {high:g}; "
+                "are the bounds reversed?"
+            )
+        edges = np.linspace(low, high, bins + 1)
+        return cls(
+            name,
+            tuple((np.round(edges) if whole else edges).tolist()),
+            whole,
+            missing,
+            outside,
+        )
+
+    @classmethod
+    def each(
+        cls, name: str, low: int, high: int, missing: float | None = None, outside: str = CLIP
+    ) -> Numeric:
+        """One bin for every whole number from low to high."""
+        _checked_edges(name, (low, high))
+        if low != int(low) or high != int(high) or not low <= high:
+            raise DataError(
+                f"bounds of column {name!r} must be whole numbers in order, got {low:g} and {high:g}"
+            )
+        if high - low >= MOST_BINS:
+            raise DataError(
+                f"column {name!r} must have at most {MOST_BINS:,} bins, got {high - low + 1:,.0f}; "
+                "declare bins or edges"
+            )
+        edges = (*range(int(low), int(high) + 1), int(high))
+        return cls(name, edges, True, missing, outside)
+
+    @property
+    def bins(self) -> int:
+        return len(self.edges) - 1
+
+    @property
+    def ends(self) -> Ends:
+        into = None if self.missing is None else int(self._bin(np.array([self.missing]))[0])
+        return Ends(self.bins, self.outside, into)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*(self._bin_name(i) for i in range(self.bins)), *self.ends.labels)
+
+    def _bin_name(self, i: int) -> str:
+        low, high, last = self.edges[i], self.edges[i + 1], i == self.bins - 1
+        if not self.whole:
+            return f"[{_short(low)}, {_short(high)}{']' if last else ')'}"
+        top = int(high) if last else int(high) - 1
+        return f"{int(low)}" if top == low else f"{int(low)}-{top}"
+
+    def _bin(self, values: NDArray[np.float64]) -> CodeArray:
+        return np.searchsorted(np.array(self.edges[1:-1]), values, side="right").astype(np.int64)
+
+    def encode(self, values: Values) -> CodeArray:
+        x, ends = numbers(values), self.ends
+        codes = self._bin(x)
+        if self.outside != CLIP:
+            codes[(x < self.edges[0]) | (x > self.edges[-1])] = ends.below_code
+        codes[np.isnan(x)] = ends.missing_code
+        return codes
+
+    def decode(self, codes: NDArray[np.integer]) -> Values:
+        """The middle of each bin, rounded down if whole; NaN for the own code of missing values.
+
+        What is outside in a code of its own is decoded as a number one bin past the last edge.
+        """
+        edges = np.array(self.edges, dtype=np.float64)
+        values = edges[:-1] / 2 + edges[1:] / 2
+        if self.whole:
+            values = np.floor(values)
+        if self.outside == OUTSIDE:
+            beyond = edges[-1] + max(1.0, edges[-1] - edges[-2])
+            values = np.append(values, beyond if beyond > edges[-1] else np.inf)
+        if self.missing is not None:
+            return (values.astype(np.int64) if self.whole else values)[codes]
+        return np.append(values, np.nan)[codes]
+
+
+def _checked_edges(name: str, edges: Iterable[float]) -> tuple[float, ...]:
+    kept = tuple(edges)
+    if any(isinstance(e, bool) or not isinstance(e, Real) for e in kept):
+        raise DataError(f"edges of column {name!r} must be numbers, got {kept}")
+    if len(kept) < 2:
+        raise DataError(f"column {name!r} must have at least two edges, got {len(kept)}")
+    if not np.isfinite(np.array(kept, dtype=np.float64)).all():
+        raise DataError(f"edges of column {name!r} must be finite, got {kept}")
+    return kept
+
+
+def _short(edge: float) -> str:
+    """As few digits as tell the number, so that labels of different bins differ."""
+    return f"{edge:g}" if float(f"{edge:g}") == edge else repr(float(edge))

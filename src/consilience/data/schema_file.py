@@ -1,0 +1,280 @@
+"""Schema files: a schema as TOML for people to write and review, and back.
+
+[columns.age]
+type = "integer"                # or categorical, float, boolean, date
+edges = [0, 18, 65, 105]        # or bins = 10 with min and max; or min and max alone: every whole number
+missing = "(missing)"           # a code of its own, or the number that missing values take
+outside = "clip"                # or "(outside)", "(missing)"
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from consilience.data.columns import CLIP, MISSING, Boolean, Categorical, Column
+from consilience.data.dates import Dates
+from consilience.data.numeric import Numeric
+from consilience.data.schema import Grouping, Schema
+from consilience.errors import ConsilienceError, DataError
+
+Fields = dict[str, Any]
+
+# -- reading -----------------------------------------------------------------------------------------
+
+
+def read_schema(path: str | os.PathLike[str]) -> Schema:
+    """The schema in a TOML file."""
+    source = Path(path)
+    try:
+        text = source.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(
+            f"the schema must be a file, got {str(source)!r}, which is not there"
+        ) from None
+    except UnicodeDecodeError:
+        raise DataError(f"a schema must be UTF-8 text, {str(source)!r} is not") from None
+    except OSError as error:
+        raise DataError(f"the schema {str(source)!r} can not be read: {error.strerror}") from error
+    try:
+        return parse_schema(text)
+    except ConsilienceError as error:
+        raise DataError(f"{source}: {error}") from error
+
+
+def parse_schema(text: str) -> Schema:
+    try:
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"a schema must be TOML, and this is not: {_first_line(error)}") from error
+    known = ("columns", "ignore", "impossible", "hierarchies")
+    _check_known("a schema", given, known)
+    columns = given.get("columns")
+    if not isinstance(columns, dict) or not columns:
+        raise DataError("a schema must have a table [columns.NAME] for each column, got none")
+    ignored = given.get("ignore", [])
+    if not _is_texts(ignored):
+        raise DataError(f"ignore must be a list of names of columns, got {ignored!r}")
+    impossible = given.get("impossible", [])
+    if not isinstance(impossible, list) or not all(isinstance(i, dict) for i in impossible):
+        raise DataError(
+            "impossible combinations must be tables [[impossible]] of COLUMN = [labels]"
+        )
+    return Schema(
+        [_column(name, fields) for name, fields in columns.items()],
+        ignored,
+        [{name: _labels(name, v) for name, v in one.items()} for one in impossible],
+        [_grouping(name, fields) for name, fields in given.get("hierarchies", {}).items()],
+    )
+
+
+def _column(name: str, fields: object) -> Column:
+    if not isinstance(fields, dict):
+        raise DataError(f"column {name!r} must be a table [columns.{_key(name)}], got {fields!r}")
+    kind = fields.get("type")
+    if not isinstance(kind, str) or kind not in _READERS:
+        raise DataError(
+            f"the type of column {name!r} must be one of {', '.join(_READERS)}, got {kind!r}"
+        )
+    return _READERS[kind](name, fields)
+
+
+def _categorical(name: str, fields: Fields) -> Categorical:
+    _check_known(f"column {name!r}", fields, ("type", "labels", "missing", "other"))
+    labels = fields.get("labels", [])
+    if not isinstance(labels, list):
+        raise DataError(f"labels of column {name!r} must be a list of text, got {labels!r}")
+    return Categorical(
+        name, tuple(labels), _unless_own(fields, "missing"), _unless_own(fields, "other")
+    )
+
+
+def _boolean(name: str, fields: Fields) -> Boolean:
+    _check_known(f"column {name!r}", fields, ("type", "missing"))
+    return Boolean(name, _unless_own(fields, "missing"))
+
+
+def _numeric(name: str, fields: Fields) -> Numeric:
+    _check_known(
+        f"column {name!r}", fields, ("type", "edges", "bins", "min", "max", "missing", "outside")
+    )
+    whole = fields["type"] == "integer"
+    missing, outside = _unless_own(fields, "missing"), fields.get("outside", CLIP)
+    asked = tuple(k for k in ("edges", "bins", "min", "max") if k in fields)
+    if asked == ("edges",):
+        if not isinstance(fields["edges"], list):
+            raise DataError(f"edges of column {name!r} must be a list of numbers")
+        return Numeric(name, tuple(fields["edges"]), whole, missing, outside)
+    if asked == ("bins", "min", "max"):
+        low, high, bins = fields["min"], fields["max"], fields["bins"]
+        return Numeric.uniform(name, low, high, bins, whole, missing, outside)
+    if asked == ("min", "max") and whole:
+        return Numeric.each(name, fields["min"], fields["max"], missing, outside)
+    enough = "edges, or bins with min and max" + (", or min and max" if whole else "")
+    raise DataError(
+        f"column {name!r} must declare {enough}, got {', '.join(asked) or 'none of them'}"
+    )
+
+
+def _dates(name: str, fields: Fields) -> Dates:
+    known = ("type", "period", "first", "last", "missing", "outside")
+    _check_known(f"column {name!r}", fields, known)
+    return Dates(
+        name,
+        _as_day(fields.get("first")),
+        _as_day(fields.get("last")),
+        fields.get("period", "month"),
+        _as_day(_unless_own(fields, "missing")),
+        fields.get("outside", CLIP),
+    )
+
+
+_READERS: Mapping[str, Callable[[str, Fields], Column]] = {
+    "categorical": _categorical,
+    "integer": _numeric,
+    "float": _numeric,
+    "boolean": _boolean,
+    "date": _dates,
+}
+
+
+def _grouping(name: str, fields: object) -> Grouping:
+    if not isinstance(fields, dict) or not isinstance(fields.get("groups"), dict):
+        raise DataError(
+            f"hierarchy {name!r} must have of = COLUMN and groups = {{NAME = [labels]}}"
+        )
+    _check_known(f"hierarchy {name!r}", fields, ("of", "groups"))
+    groups = {group: _labels(group, labels) for group, labels in fields["groups"].items()}
+    return Grouping(name, str(fields.get("of")), groups)
+
+
+def _as_day(value: Any) -> Any:
+    """A TOML date, or the same as text; what is neither is left for `Dates` to refuse."""
+    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", value):
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _unless_own(fields: Fields, role: str) -> Any:
+    """None for a code of its own, which is what (missing) says."""
+    given = fields.get(role, MISSING)
+    return None if given == MISSING else given
+
+
+def _labels(name: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, str):
+        given = [given]
+    if not isinstance(given, list) or not _is_texts(given):
+        raise DataError(f"the labels of {name!r} must be a list of text, got {given!r}")
+    return tuple(given)
+
+
+def _is_texts(given: object) -> bool:
+    return isinstance(given, list) and all(isinstance(v, str) for v in given)
+
+
+def _check_known(what: str, fields: Fields, known: Iterable[str]) -> None:
+    unknown = [k for k in fields if k not in known]
+    if unknown:
+        raise DataError(f"{what} may have {', '.join(known)}, got {unknown[0]!r}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
+
+
+# -- writing -----------------------------------------------------------------------------------------
+
+
+def format_schema(schema: Schema, comments: Mapping[str, str] | None = None, head: str = "") -> str:
+    """The schema as TOML. `comments` are written above their columns, `head` at the top."""
+    said = comments or {}
+    parts = [_commented(head)] if head else []
+    if schema.ignored:
+        parts.append(f"ignore = {_list(schema.ignored)}\n")
+    for column in schema:
+        lines = [f"[columns.{_key(column.name)}]"]
+        lines += [f"{k} = {_value(v)}" for k, v in _fields(column).items()]
+        parts.append(_commented(said.get(column.name, "")) + "\n".join(lines) + "\n")
+    for combination in schema.impossible:
+        lines = [f"{_key(name)} = {_list(labels)}" for name, labels in combination.items()]
+        parts.append("\n".join(["[[impossible]]", *lines]) + "\n")
+    for g in schema.groupings:
+        lines = [f"[hierarchies.{_key(g.name)}]", f"of = {_value(g.of)}"]
+        lines.append(f"[hierarchies.{_key(g.name)}.groups]")
+        lines += [f"{_key(name)} = {_list(labels)}" for name, labels in g.groups.items()]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _fields(column: Column) -> Fields:
+    match column:
+        case Categorical():
+            other = {} if column.other is None else {"other": column.other}
+            return {
+                "type": "categorical",
+                "labels": column.values,
+                "missing": MISSING if column.missing is None else column.missing,
+            } | other
+        case Boolean():
+            missing = MISSING if column.missing is None else column.missing
+            return {"type": "boolean", "missing": missing}
+        case Numeric():
+            kind = "integer" if column.whole else "float"
+            bins = _bins(column)
+        case Dates():
+            kind = "date"
+            bins = {"period": column.period, "first": column.first, "last": column.last}
+        case _:
+            raise DataError(f"column {column.name!r} is of a kind that no file can hold")
+    missing = MISSING if column.missing is None else column.missing
+    return {"type": kind, **bins, "missing": missing, "outside": column.outside}
+
+
+def _bins(column: Numeric) -> Fields:
+    low, high = column.edges[0], column.edges[-1]
+    each = column.whole and high - low + 1 == column.bins
+    if each and column.edges == (*range(int(low), int(high) + 1), int(high)):
+        return {"min": int(low), "max": int(high)}
+    return {"edges": tuple(int(e) if column.whole else float(e) for e in column.edges)}
+
+
+def _value(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            # TOML's basic strings are JSON's, which leaves DEL as it is.
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case int():
+            return str(value)
+        case float():
+            return repr(value)
+        case date():
+            return value.isoformat()
+        case tuple():
+            return _list(value)
+    raise DataError(f"a schema file can not hold {value!r}")
+
+
+def _list(values: Iterable[object]) -> str:
+    written = [_value(v) for v in values]
+    line = f"[{', '.join(written)}]"
+    return line if len(line) <= 100 else "[\n" + "".join(f"    {v},\n" for v in written) + "]"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
+
+
+def _commented(text: str) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())

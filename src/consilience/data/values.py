@@ -1,0 +1,130 @@
+"""Values: what one cell of a table holds, in the few kinds that every engine agrees on.
+
+A cell is missing, text without blanks around it, yes or no, a whole number, a number, or a day. The rules are stated here
+once, as patterns and functions of single cells; `coding.py` says the same in the language of an engine, and the tests
+compare the two.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Cell = None | str | bool | int | float | date
+Values = NDArray[Any]
+
+BLANKS = " \t\n\r\f\v"
+"""What is taken off both ends of a text; a text of blanks alone is a missing value."""
+
+NUMBER = r"^[+-]?([0-9]{1,100}[.]?[0-9]{0,100}|[.][0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
+"""Text that is a number. Bounded, so that every such text is a finite number in every engine."""
+
+DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+"""The start of a text that is a day, alone or followed by T or a space and a time."""
+
+YES = ("true", "yes", "1", "1.0")
+NO = ("false", "no", "0", "0.0")
+
+_number = re.compile(NUMBER)
+_day = re.compile(DAY)
+
+
+def cell(value: object) -> Cell:
+    """Whatever Python, NumPy, pandas or polars holds, as one of the kinds above."""
+    match value:
+        case None:
+            return None
+        case str():
+            return value.strip(BLANKS) or None
+        case bool() | np.bool_():
+            return bool(value)
+        case Integral():
+            return int(value)
+        case float() | np.floating():
+            return None if value != value else float(value)
+        case Decimal() | Fraction() | Real():
+            return _real(value)
+        case datetime():  # before date, of which it is a kind; a moment with a zone is read in UTC
+            if value != value:  # pandas' NaT
+                return None
+            return (value if value.tzinfo is None else value.astimezone(UTC)).date()
+        case date():
+            return value
+        case np.datetime64():
+            return _from_datetime64(value)
+    same = value == value  # pandas' NA answers NA, arrays answer arrays
+    if np.ndim(value) == 0 and not (isinstance(same, bool | np.bool_) and same):  # pyright: ignore
+        return None
+    return str(value).strip(BLANKS) or None
+
+
+def cells(values: Values) -> list[Cell]:
+    return [cell(v) for v in (values if values.dtype.kind == "M" else values.tolist())]
+
+
+def number(value: Cell) -> float:
+    """The number in a cell; NaN where there is none."""
+    match value:
+        case None | date():
+            return float("nan")
+        case str():
+            return float(value) if _number.match(value) else float("nan")
+        case _:
+            try:
+                return float(value)
+            except OverflowError:  # a whole number past every float
+                return float("inf") if value > 0 else float("-inf")
+
+
+def numbers(values: Values) -> NDArray[np.float64]:
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    return np.fromiter(map(number, cells(values)), np.float64, count=len(values))
+
+
+def day(value: Cell) -> date | None:
+    """The day in a cell, or None."""
+    if isinstance(value, str):
+        if not _day.match(value) or value[10:11] not in ("", "T", " "):
+            return None
+        try:
+            return date(int(value[:4]), int(value[5:7]), int(value[8:10]))
+        except ValueError:
+            return None
+    return value if isinstance(value, date) else None
+
+
+def yes_or_no(value: Cell) -> bool | None:
+    match value:
+        case bool() | None:
+            return value
+        case str():
+            word = value.lower()
+            return True if word in YES else False if word in NO else None
+        case date():
+            return None
+    return True if value == 1 else False if value == 0 else None
+
+
+def _real(value: Decimal | Fraction | Real) -> float | None:
+    try:
+        converted = float(value)
+    except OverflowError:
+        converted = float("inf") if value > 0 else float("-inf")  # pyright: ignore
+    except ValueError:  # a signalling NaN
+        return None
+    return None if converted != converted else converted
+
+
+def _from_datetime64(value: np.datetime64) -> date | None:
+    if np.isnat(value):
+        return None
+    found = value.astype("datetime64[D]").item()
+    return found if isinstance(found, date) else None  # out of the years 1 to 9999

@@ -117,9 +117,7 @@ class _Ranks:
         orders = sorted({len(c) for c in cliques})
         stacked = {k: np.array([c for c in cliques if len(c) == k]).reshape(-1, k) for k in orders}
         for size in range(1, max(orders, default=0) + 1):
-            found = np.concatenate(
-                [_choose(stacked[k], size).reshape(-1, size) for k in orders if k >= size]
-            )
+            found = np.concatenate([_flat(_choose(stacked[k], size)) for k in orders if k >= size])
             keys, first = np.unique(self._key(found), return_index=True)
             self.keys.append(keys)
             self.rows.append(found[first])
@@ -140,15 +138,19 @@ class _Ranks:
             owner = self.starts[size] + np.arange(len(rows))
             for part in range(size + 1):
                 chosen = _choose(rows, part)
-                below.append(self.starts[part] + self._rank(chosen.reshape(-1, part)))
+                below.append(self.starts[part] + self._rank(_flat(chosen)))
                 above.append(np.repeat(owner, chosen.shape[1]))
         return np.concatenate(below), np.concatenate(above)
 
 
 def _choose(rows: Rows, size: int) -> Rows:
     """Every subset of so many entries of each row: (rows, subsets, size)."""
-    columns = np.array(list(combinations(range(rows.shape[1]), size)), np.int64)
-    return rows[:, columns.reshape(-1, size)]
+    columns = list(combinations(range(rows.shape[1]), size))
+    return rows[:, np.array(columns, np.int64).reshape(len(columns), size)]
+
+
+def _flat(chosen: Rows) -> Rows:
+    return chosen.reshape(chosen.shape[0] * chosen.shape[1], chosen.shape[2])
 
 
 def _check_pairs(cliques: Iterable[Clique]) -> None:

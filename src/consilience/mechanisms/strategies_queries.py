@@ -65,6 +65,9 @@ class Cells(IntegerQuery):
         return None
 
 
+CELLS = Cells()
+
+
 @dataclass(frozen=True, eq=False)
 class Product(IntegerQuery):
     """A Kronecker product of integer matrices, one per attribute; None stands for every value of that attribute."""

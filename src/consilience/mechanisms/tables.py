@@ -1,7 +1,7 @@
 """A fixed list of noisy queries, each on one counted table: what every mechanism that does not adapt shares.
 
-A `Part` is one of them: y = (A x + z) / unit with A an integer matrix, x the counts of a clique and z discrete noise of the part's
-width. `Gaussian` and `Laplace` have one part per clique of the workload, the table itself.
+A `Part` is one of them: y = (A x + z) / unit with A an integer matrix, x the counts of a clique and z discrete
+noise of the part's width. `Gaussian` and `Laplace` have one part per clique of the workload, the table itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from consilience.mechanisms.mechanism import (
 )
 from consilience.mechanisms.settings import Settings
 from consilience.mechanisms.source import Source, check_source, exact_counts
-from consilience.mechanisms.strategies_queries import Cells, IntegerQuery
+from consilience.mechanisms.strategies_queries import CELLS, IntegerQuery
 from consilience.privacy import Cost, Ledger, Neighbours, NoiseSource, Progress, Scale, Sigma
 from consilience.solvers.planner import parse_bytes, show_bytes
 from consilience.solvers.solution import Iteration
@@ -40,7 +40,6 @@ _LONG_DRAW = 50_000
 """Cells from which a draw reports its own progress; it starts with a pilot that costs a little."""
 _BYTES_PER_VALUE = 40
 _LARGEST = 2**62
-CELLS = Cells()
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,15 +86,12 @@ class CalibratedParts(Calibrated):
     """Parts with their noise fixed, and the order of a call around them."""
 
     mechanism: Tables
+    parts: Sequence[Part]
+    """What is measured."""
 
     @property
     def workload(self) -> Workload:
         return self.mechanism.workload
-
-    @property
-    @abstractmethod
-    def parts(self) -> Sequence[Part]:
-        """What is measured."""
 
     def measure(
         self,
@@ -149,7 +145,7 @@ class CalibratedTables(CalibratedParts):
         """The parameter of the noise in each table."""
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Part]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return [Part(clique, width) for clique, width in self.widths.items()]
 
     @property

@@ -167,7 +167,8 @@ class Run(Iterator[Round]):
     def model(self) -> Model | None:
         """The model of all measurements so far; None before the first."""
         if self._fitted < len(self._measurements):
-            self._model = self._refit(tuple(self._measurements), ROUND_TOLERANCE)
+            tolerance = max(self._refit.settings.tolerance, ROUND_TOLERANCE)
+            self._model = self._refit(tuple(self._measurements), tolerance)
             self._fitted = len(self._measurements)
         return self._model
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from consilience.kernels.elementary import exp, log
+from consilience.kernels.elementary import NEAR, SHORT, exp, log, short_exp, short_log1p
 
 
 @njit
@@ -71,3 +71,24 @@ def test_exp_undoes_log() -> None:
     x = 10 ** np.random.default_rng(3).uniform(-100, 0, 100_000)
     back = apply(exp_all, apply(log_all, x))
     np.testing.assert_allclose(back, x, rtol=2e-14)  # the exponent's own rounding, times 230
+
+
+@njit
+def short_all(x, out_exp, out_log):
+    for i in range(x.size):
+        out_exp[i] = short_exp(x[i])
+        out_log[i] = short_log1p(x[i])
+
+
+def test_short_series_are_as_accurate_up_to_their_limits() -> None:
+    x = np.linspace(-SHORT, SHORT, 100_001)
+    e, l = np.empty_like(x), np.empty_like(x)
+    short_all(x, e, l)
+    np.testing.assert_allclose(e, np.exp(x), rtol=1e-15)
+    near = np.abs(x) <= NEAR
+    np.testing.assert_allclose(l[near], np.log1p(x[near]), rtol=1e-15, atol=1e-16)
+
+
+def test_no_exponent_of_the_short_road_passes_its_series() -> None:
+    """|u| <= -log(1 - NEAR); an exponent is weight (mean - log mass - u), each of the three at most that."""
+    assert 3 * -np.log1p(-NEAR) <= SHORT

@@ -21,6 +21,8 @@ SHAPES = [
     (2, 2, 3, 4),
     (2, 1, 3, 1, 2, 3),
 ]
+ROWS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+"""Lengths with loops of their own, and lengths without."""
 
 
 def subsets(rank: int) -> list[tuple[int, ...]]:
@@ -125,3 +127,9 @@ def test_total_and_rescale() -> None:
     np.testing.assert_array_equal(y[10:500], x[10:500] * 3.0)
     np.testing.assert_array_equal(y[:10], x[:10])
     np.testing.assert_array_equal(y[500:], x[500:])
+
+
+@pytest.mark.parametrize("length", ROWS)
+def test_three_children_of_one_attribute_less(length: int) -> None:
+    """The commonest shape has loops of fixed length; every length must give the same as the judge."""
+    check((3, 4, length), [(0, 1), (0, 2), (1, 2)], seed=length)

@@ -1,4 +1,4 @@
-"""The loops of Convex-GBP on beliefs alone: sum down, combine, scale up; and the mirror step of Prox-PGM.
+"""The loops of Convex-GBP on beliefs alone over whole tables: the mirror step of Prox-PGM, sum down, scale up.
 
 tau holds every region's belief as a distribution; `shift` holds the logarithm of what normalising took away, so that
 kappa_r (log tau_r + shift_r) is the region's reparametrised potential B_r, exactly. The index arrays are described in
@@ -13,18 +13,13 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from consilience.kernels.elementary import exp, log
+from consilience.kernels.agreement import MOST
+from consilience.kernels.elementary import SHORT, exp, short_exp
 from consilience.kernels.options import LOOP, PARALLEL
-from consilience.kernels.tables import CEILING, FLOOR, multiply_up, rescale, sum_down, total
+from consilience.kernels.tables import CEILING, FLOOR, multiply_up, normalise, rescale, sum_down
 
 PLAIN, GRADIENT, SQUARED = 0, 1, 2
 """What happens to a region's belief before it is summed down."""
-
-IMPOSSIBLE = -1e12
-NEVER = -1e6
-"""Logarithm given to a structural zero, and the value below which a mean holds one."""
-MOST = 60.0
-"""Largest logarithm of a factor: seven of them can not take a living cell to zero or infinity."""
 
 
 @njit(**LOOP)
@@ -57,26 +52,30 @@ def _step_gradient(cells: Any, slope: Any, rate: float) -> float:
 
 @njit(**LOOP)
 def _step_squared(cells: Any, wanted: Any, rate: float) -> tuple[float, float, float]:
-    """cells *= exp(-rate (cells - wanted)); new mass, and the sums of (cells - wanted)^2 and (cells - wanted) cells before."""
-    mass, square, cross = 0.0, 0.0, 0.0
+    """cells *= exp(-rate (cells - wanted)); new mass, and the sums of (cells - wanted)^2 and (cells - wanted) cells before.
+
+    A first pass brings the cells into the cache and finds out whether the step is short everywhere, as it nearly always is.
+    """
+    mass, square, cross, far = 0.0, 0.0, 0.0, 0.0
     for c in range(cells.size):
         u = cells[c]
         gap = u - wanted[c]
         square += gap * gap
         cross += gap * u
-        v = _alive(u, u * exp(-rate * gap))
-        cells[c] = v
-        mass += v
+        far += 0.0 if abs(rate * gap) <= SHORT else 1.0
+    if far == 0.0:
+        for c in range(cells.size):
+            u = cells[c]
+            v = _alive(u, u * short_exp(-rate * (u - wanted[c])))
+            cells[c] = v
+            mass += v
+    else:
+        for c in range(cells.size):
+            u = cells[c]
+            v = _alive(u, u * exp(-rate * (u - wanted[c])))
+            cells[c] = v
+            mass += v
     return mass, square, cross
-
-
-@njit(**LOOP)
-def normalise(tau: Any, shift: Any, r: int, lo: int, hi: int) -> None:
-    """Bring a region's belief back to mass one, remembering the factor."""
-    mass = total(tau, lo, hi)
-    if abs(mass - 1.0) > 1e-14:
-        rescale(tau, lo, hi, 1.0 / mass)
-        shift[r] += scalar_log(mass)
 
 
 @njit(**LOOP)
@@ -91,13 +90,32 @@ def _spread(
             cells[c] *= factor
 
 
+@njit(**LOOP)
+def _pay(
+    p: int, tau: Any, shift: Any, mass: Any, msg: Any, lift: Any, first: int, last: int, edge_of: Any, at: Any,
+    rows: Any, inner: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
+) -> None:  # fmt: skip
+    """Scale region p by the factors on its edges and by what its mass asks for."""
+    for f in range(first, last):
+        shift[p] += lift[edge_of[f]]
+    _spread(msg, first, first + 1, edge_of, msg_at, width, 1.0 / mass[p])
+    mass[p] = 1.0
+    multiply_up(
+        tau, at[p], rows[p], inner[p], msg, first, last, edge_of, kind, map_at, msg_at, maps,
+    )  # fmt: skip
+    if last - first > 7:
+        _step_plain(tau[at[p] : at[p] + rows[p] * inner[p]])
+
+
 @njit(**PARALLEL)
 def step(
-    mode: int, tau: Any, shift: Any, mass: Any, other: Any, rate: Any, square: Any, cross: Any, msg: Any, chunk: Any,
-    regions: Any, ptr: Any, edge_of: Any, at: Any, rows: Any, inner: Any, kind: Any, map_at: Any, msg_at: Any,
-    width: Any, maps: Any,
+    mode: int, tau: Any, shift: Any, mass: Any, other: Any, rate: Any, square: Any, cross: Any, owes: Any, lift: Any,
+    msg: Any, chunk: Any, regions: Any, ptr: Any, edge_of: Any, at: Any, rows: Any, inner: Any, kind: Any, map_at: Any,
+    msg_at: Any, width: Any, maps: Any,
 ) -> None:  # fmt: skip
     """One mirror step tau_r *= exp(-rate_r * gradient), then sum down the listed edges.
+
+    A region that owes the factors of the sweep before pays first, while its table is in the cache: a pass over memory less.
 
     mode GRADIENT: the gradient is `other`. mode SQUARED: it is tau - other, and square[r], cross[r] receive the two
     sums that value and linearisation need. mode PLAIN: no step. Where edges
@@ -108,6 +126,11 @@ def step(
             r = regions[i]
             lo = at[r]
             hi = lo + rows[r] * inner[r]
+            if owes[r]:
+                _pay(
+                    r, tau, shift, mass, msg, lift, ptr[i], ptr[i + 1], edge_of, at, rows, inner, kind, map_at, msg_at,
+                    width, maps,
+                )  # fmt: skip
             if mode == SQUARED and rate[r] != 0.0:
                 mass[r], square[r], cross[r] = _step_squared(tau[lo:hi], other[lo:hi], rate[r])
             elif mode == GRADIENT and rate[r] != 0.0:
@@ -135,147 +158,19 @@ def settle(tau: Any, shift: Any, mass: Any, at: Any, rows: Any, inner: Any) -> N
         normalise(tau, shift, r, lo, hi)
 
 
-@njit(**LOOP)
-def _gather(cells: Any, belief: Any, mean: Any, share: float, unit: float) -> tuple[float, float]:
-    """mean += share * log(cells), cells become their logarithm; the L1 distance to the belief and how many are deep come back.
-
-    Counting instead of taking a maximum keeps the loop vectorised.
-    """
-    l1, deep = 0.0, 0.0
-    for c in range(cells.size):
-        v = cells[c] * unit
-        l1 += abs(v - belief[c])
-        v = log(v) if v > 0.0 else IMPOSSIBLE
-        cells[c] = v
-        deep += 1.0 if v < -0.5 * MOST else 0.0
-        mean[c] += share * v
-    return l1, deep
-
-
-@njit(**LOOP)
-def _far(mean: Any) -> float:
-    """How many |mean| pass half of MOST."""
-    count = 0.0
-    for c in range(mean.size):
-        count += 1.0 if abs(mean[c]) > 0.5 * MOST else 0.0
-    return count
-
-
-@njit(**LOOP)
-def _reach(cells: Any, mean: Any) -> float:
-    """The largest |log(mean / sum)| over possible cells; cells hold logarithms."""
-    most = 0.0
-    for c in range(cells.size):
-        v = abs(mean[c] - cells[c])
-        most = max(most, v if mean[c] > NEVER and cells[c] > NEVER else 0.0)
-    return most
-
-
-@njit(**LOOP)
-def _note(cells: Any, drift: Any, mean: Any, weight: float) -> None:
-    """Add the logarithms of the factors to the drift."""
-    for c in range(cells.size):
-        drift[c] += min(max(weight * (mean[c] - cells[c]), -MOST), MOST)
-
-
-@njit(**LOOP)
-def _factors(cells: Any, mean: Any, weight: float) -> None:
-    """cells, holding logarithms, become the factors (mean / sum)^weight; 0 for a new zero, 1 for an old one."""
-    for c in range(cells.size):
-        v = exp(weight * (mean[c] - cells[c])) if mean[c] > NEVER else 0.0
-        cells[c] = v if cells[c] > NEVER else 1.0
-
-
-@njit(**PARALLEL)
-def combine(
-    track: bool, tau: Any, shift: Any, mass: Any, msg: Any, drift: Any, gap: Any, lift: Any, weight: Any, kappa: Any,
-    children: Any, ptr: Any, edge_of: Any, parent_of: Any, at: Any, rows: Any, inner: Any, msg_at: Any,
-) -> None:  # fmt: skip
-    """Agree on each listed child: the weighted geometric mean of what it and its parents believe about it.
-
-    Messages come in as the parents' tables summed to the child, still to be divided by their mass, and go out as the
-    factors (mean / sum)^weight by which the parents must scale. gap[i] is the largest L1 distance between a parent's sum
-    and the child's belief before; lift[e] is the change of the parent's shift that belongs to edge e. With `track` the
-    drift is kept.
-    """
-    for i in prange(children.size):
-        t = children[i]
-        lo = at[t]
-        n = rows[t] * inner[t]
-        first, last = ptr[i], ptr[i + 1]
-        w = weight[i]
-        share = kappa[t]
-        for f in range(first, last):
-            share += kappa[parent_of[edge_of[f]]]
-        mean = np.empty(n)
-        belief = tau[lo : lo + n]
-        mine = kappa[t] / share
-        offset = mine * shift[t]
-        for c in range(n):
-            v = belief[c]
-            mean[c] = mine * (log(v) if v > 0.0 else IMPOSSIBLE)
-        worst, deepest = 0.0, 0.0
-        for f in range(first, last):
-            e = edge_of[f]
-            p = parent_of[e]
-            offset += kappa[p] / share * shift[p]
-            l1, deep = _gather(
-                msg[msg_at[e] : msg_at[e] + n], belief, mean, kappa[p] / share, 1.0 / mass[p]
-            )
-            worst = max(worst, l1)
-            deepest += deep
-        gap[i] = worst
-        whole = 0.0
-        for c in range(n):
-            whole += exp(mean[c])
-        log_mass = scalar_log(whole)
-        for c in range(n):
-            mean[c] -= log_mass
-        # Factors beyond MOST are not cut off, which would change theta: the whole update of this child is damped instead.
-        reach = 0.0
-        if deepest + _far(mean) > 0.0:  # else no factor can pass MOST: the usual case
-            for f in range(first, last):
-                e = edge_of[f]
-                reach = max(reach, _reach(msg[msg_at[e] : msg_at[e] + n], mean))
-        w = min(w, min(MOST, 7.0 * MOST * w) / max(reach, 1.0))
-        for f in range(first, last):
-            e = edge_of[f]
-            lift[e] = w * (offset + log_mass - shift[parent_of[e]])
-            if track:
-                _note(msg[msg_at[e] : msg_at[e] + n], drift[msg_at[e] : msg_at[e] + n], mean, w)
-            _factors(msg[msg_at[e] : msg_at[e] + n], mean, w)
-        if w < 1.0:
-            for c in range(n):
-                v = belief[c]
-                mean[c] = w * mean[c] + (1.0 - w) * (log(v) if v > 0.0 else IMPOSSIBLE)
-        for c in range(n):
-            v = mean[c]
-            belief[c] = exp(v) if v > NEVER else 0.0
-        if w < 1.0:
-            shift[t] += w * (offset + log_mass - shift[t])
-            normalise(tau, shift, t, lo, lo + n)
-        else:
-            shift[t] = offset + log_mass
-
-
 @njit(**PARALLEL)
 def scale(
-    tau: Any, shift: Any, mass: Any, msg: Any, lift: Any, chunk: Any, parents: Any, ptr: Any, edge_of: Any, at: Any,
-    rows: Any, inner: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
+    tau: Any, shift: Any, mass: Any, owes: Any, owing: int, msg: Any, lift: Any, chunk: Any, parents: Any, ptr: Any,
+    edge_of: Any, at: Any, rows: Any, inner: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
 ) -> None:  # fmt: skip
-    """Scale every listed parent by the factors on its listed edges and by what its mass asks for."""
+    """Scale every listed parent whose mark in `owes` is `owing` by the factors on its listed edges."""
     for k in prange(chunk.size - 1):
         for i in range(chunk[k], chunk[k + 1]):
-            p = parents[i]
-            for f in range(ptr[i], ptr[i + 1]):
-                shift[p] += lift[edge_of[f]]
-            _spread(msg, ptr[i], ptr[i] + 1, edge_of, msg_at, width, 1.0 / mass[p])
-            mass[p] = 1.0
-            multiply_up(
-                tau, at[p], rows[p], inner[p], msg, ptr[i], ptr[i + 1], edge_of, kind, map_at, msg_at, maps,
-            )  # fmt: skip
-            if ptr[i + 1] - ptr[i] > 7:
-                _step_plain(tau[at[p] : at[p] + rows[p] * inner[p]])
+            if owes[parents[i]] == owing:
+                _pay(
+                    parents[i], tau, shift, mass, msg, lift, ptr[i], ptr[i + 1], edge_of, at, rows, inner, kind, map_at,
+                    msg_at, width, maps,
+                )  # fmt: skip
 
 
 @njit(**PARALLEL)

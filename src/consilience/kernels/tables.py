@@ -14,10 +14,12 @@ the compiler add a wrap-around to every access and keep the loop scalar.
 
 from __future__ import annotations
 
+from math import log as scalar_log
 from typing import Any
 
 from numba import njit, prange, uint64
 
+from consilience.kernels.fixed_rows import multiply_three, sum_three
 from consilience.kernels.options import LOOP, PARALLEL
 
 FLOOR = 1e-100
@@ -60,7 +62,8 @@ def sum_down(
         o, a, b = edge_of[first], edge_of[f], edge_of[f + 1]
         to_o, to_a, to_b = uint64(msg_at[o]), uint64(msg_at[a]), uint64(msg_at[b])
         m_o, m_a, m_b = uint64(map_at[o]), uint64(map_at[a]), uint64(map_at[b])
-        for i in range(rows):
+        fixed = sum_three(x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps)
+        for i in range(uint64(0) if fixed else rows):
             src = at + i * inner
             dst_a = to_a + uint64(maps[m_a + i]) * inner
             dst_b = to_b + uint64(maps[m_b + i]) * inner
@@ -154,7 +157,8 @@ def multiply_up(
         o, a, b = edge_of[first], edge_of[f], edge_of[f + 1]
         to_o, to_a, to_b = uint64(msg_at[o]), uint64(msg_at[a]), uint64(msg_at[b])
         m_o, m_a, m_b = uint64(map_at[o]), uint64(map_at[a]), uint64(map_at[b])
-        for i in range(rows):
+        fixed = multiply_three(x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps)
+        for i in range(uint64(0) if fixed else rows):
             factor = msg[to_o + uint64(maps[m_o + i])]
             src = at + i * inner
             dst_a = to_a + uint64(maps[m_a + i]) * inner
@@ -227,6 +231,15 @@ def rescale(x: Any, lo: int, hi: int, factor: float) -> None:
     cells = x[lo:hi]
     for c in range(cells.size):
         cells[c] *= factor
+
+
+@njit(**LOOP)
+def normalise(tau: Any, shift: Any, r: int, lo: int, hi: int) -> None:
+    """Bring a region's belief back to mass one, remembering the factor."""
+    mass = total(tau, lo, hi)
+    if abs(mass - 1.0) > 1e-14:
+        rescale(tau, lo, hi, 1.0 / mass)
+        shift[r] += scalar_log(mass)
 
 
 @njit(**PARALLEL)

@@ -11,39 +11,75 @@ which is exact block coordinate descent on the dual of Problem 3, D = sum_r kapp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience.domain import Buffer, CliqueVector, dot
 from consilience.errors import RegionGraphError
 from consilience.kernels import sweep as kernels
+from consilience.kernels.agreement import combine
 from consilience.kernels.tables import FLOOR, project
 from consilience.kernels.threads import threads_for
 from consilience.regions.schedule import Stage, schedule
 from consilience.regions.wiring import Ints, Wiring, chunks
 
+Marks = NDArray[np.uint8]
 
-@dataclass
+
 class Beliefs:
     """Mutable working state: `tau` are the beliefs in engine order, B_r = kappa_r (log tau_r + shift_r).
 
-    Passing it on is a warm start; `copy` it to keep a snapshot.
+    A sweep may leave its last factors unapplied until the next pass over the tables; reading `tau`, `shift` or `mass` applies
+    them first. Passing the state on is a warm start; `copy` it to keep a snapshot.
     """
 
-    wiring: Wiring
-    tau: Buffer
-    shift: Buffer
-    violation: float = np.inf
-    mass: Buffer = field(default_factory=lambda: np.zeros(0))
-    drift: Buffer = field(default_factory=lambda: np.zeros(0))
-    """Logarithms of the factors that the sweeps since the last step applied, edge by edge."""
+    def __init__(
+        self,
+        wiring: Wiring,
+        tau: Buffer,
+        shift: Buffer,
+        violation: float = np.inf,
+        mass: Buffer | None = None,
+    ) -> None:
+        self.wiring = wiring
+        self._tau = tau
+        self._shift = shift
+        self._mass = np.ones(len(shift)) if mass is None else mass
+        self.violation = violation
+        self.drift: Buffer = np.zeros(wiring.edges.length)
+        """Logarithms of the factors that the sweeps since the last step applied, edge by edge."""
+        self._creditor: Sweeper | None = None
 
-    def __post_init__(self) -> None:
-        if not len(self.mass):
-            self.mass = np.ones(len(self.shift))
-        if not len(self.drift):
-            self.drift = np.zeros(self.wiring.edges.length)
+    def pay(self) -> None:
+        """Apply what the last sweep left to do."""
+        if self._creditor is not None:
+            self._creditor.collect()
+
+    @property
+    def tau(self) -> Buffer:
+        self.pay()
+        return self._tau
+
+    @tau.setter
+    def tau(self, values: Buffer) -> None:
+        self.pay()
+        self._tau = values
+
+    @property
+    def shift(self) -> Buffer:
+        self.pay()
+        return self._shift
+
+    @shift.setter
+    def shift(self, values: Buffer) -> None:
+        self.pay()
+        self._shift = values
+
+    @property
+    def mass(self) -> Buffer:
+        """What each table still has to be divided by."""
+        self.pay()
+        return self._mass
 
     @classmethod
     def uniform(cls, wiring: Wiring, possible: CliqueVector | None = None) -> Beliefs:
@@ -140,6 +176,9 @@ class Sweeper:
         self.cross = np.zeros(count)
         self.track = False
         """Whether sweeps keep the drift that `foresee` needs."""
+        self._debtor: Beliefs | None = None
+        self._nobody = np.zeros(count, np.uint8)
+        self._owes = _deferrable(self.stages, count)
         self._no_rate = np.zeros(count)
         self._all = np.arange(count, dtype=np.int64)
         self._all_chunk = chunks(wiring.tables.cells)
@@ -154,7 +193,7 @@ class Sweeper:
 
     def sweep(self, state: Beliefs) -> None:
         """One pass over all stages; afterwards `state.violation` is the largest L1 gap met on an edge."""
-        self._step(kernels.PLAIN, state, state.tau, self._no_rate)
+        self._step(kernels.PLAIN, state, state._tau, self._no_rate)
 
     def step_gradient(
         self, state: Beliefs, gradient: Buffer, rate: Buffer, foresee: bool = False
@@ -175,26 +214,55 @@ class Sweeper:
     def _step(
         self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, foresee: bool = False
     ) -> None:
-        with threads_for(len(state.tau)):
+        if self._debtor is not state or foresee:
+            self.collect()
+            state.pay()
+        state_owes = self._debtor is state
+        with threads_for(len(state._tau)):
             if foresee:
-                self._mirror(mode, state, other, rate, self._no_ptr)
+                self._mirror(mode, state, other, rate, self._no_ptr, self._nobody)
                 self._repeat_drift(state)
-                mode, other, rate = kernels.PLAIN, state.tau, self._no_rate
+                mode, other, rate = kernels.PLAIN, state._tau, self._no_rate
             elif mode != kernels.PLAIN and self.track:
                 state.drift[:] = 0.0
-            self._mirror(mode, state, other, rate, self._all_ptr)
+            self._forgive(state)
+            self._mirror(
+                mode, state, other, rate, self._all_ptr, self._owes if state_owes else self._nobody
+            )
             worst = 0.0
             for k, stage in enumerate(self.stages):
                 if k:
                     self._project(state, stage)
                 worst = max(worst, self._agree(state, k, stage))
             state.violation = worst
+        self._lend(state)
 
-    def _mirror(self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, ptr: Ints) -> None:
+    # -- factors that wait for the next pass over the tables ----------------------------------------
+
+    def collect(self) -> None:
+        """Apply the factors that the last sweep left on the messages."""
+        state = self._debtor
+        if state is not None:
+            self._forgive(state)
+            with threads_for(len(state._tau)):
+                self._scale(state, self.stages[0], self._owes, 1)
+
+    def _lend(self, state: Beliefs) -> None:
+        if self.stages:
+            self._debtor, state._creditor = state, self
+
+    def _forgive(self, state: Beliefs) -> None:
+        self._debtor, state._creditor = None, None
+
+    # -- kernels --------------------------------------------------------------------------------------
+
+    def _mirror(
+        self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, ptr: Ints, owes: Marks
+    ) -> None:
         t, e = self.wiring.tables, self.wiring.edges
         kernels.step(
-            mode, state.tau, state.shift, state.mass, other, rate, self.square, self.cross, self._msg, self._all_chunk,
-            self._all, ptr, self._all_edge, t.at, t.rows, t.inner, e.kind, e.map_at, e.msg_at, e.width, e.maps,
+            mode, state._tau, state._shift, state._mass, other, rate, self.square, self.cross, owes, self._lift, self._msg,
+            self._all_chunk, self._all, ptr, self._all_edge, t.at, t.rows, t.inner, e.kind, e.map_at, e.msg_at, e.width, e.maps,
         )  # fmt: skip
 
     def _repeat_drift(self, state: Beliefs) -> None:
@@ -202,31 +270,42 @@ class Sweeper:
         self._lift[:] = 0.0
         for s in self.stages:
             kernels.foresee(
-                state.tau, self._msg, state.drift, self.wiring.kappa, s.children, s.child_ptr, s.child_edge, e.parent,
+                state._tau, self._msg, state.drift, self.wiring.kappa, s.children, s.child_ptr, s.child_edge, e.parent,
                 t.at, t.rows, t.inner, e.msg_at,
             )  # fmt: skip
-            self._scale(state, s)
+            self._scale(state, s, self._nobody, 0)
 
     def _project(self, state: Beliefs, s: Stage) -> None:
         t, e = self.wiring.tables, self.wiring.edges
         project(
-            state.tau, self._msg, s.chunk, s.parents, s.parent_ptr, s.parent_edge, t.at, t.rows, t.inner,
+            state._tau, self._msg, s.chunk, s.parents, s.parent_ptr, s.parent_edge, t.at, t.rows, t.inner,
             e.kind, e.map_at, e.msg_at, e.width, e.maps,
         )  # fmt: skip
 
     def _agree(self, state: Beliefs, k: int, s: Stage) -> float:
         t, e = self.wiring.tables, self.wiring.edges
         gap = self._gap[k]
-        kernels.combine(
-            self.track, state.tau, state.shift, state.mass, self._msg, state.drift, gap, self._lift, s.weight, self.wiring.kappa,
-            s.children, s.child_ptr, s.child_edge, e.parent, t.at, t.rows, t.inner, e.msg_at,
+        combine(
+            self.track, state._tau, state._shift, state._mass, self._msg, state.drift, gap, self._lift, s.weight,
+            self.wiring.kappa, s.children, s.child_ptr, s.child_edge, e.parent, t.at, t.rows, t.inner, e.msg_at,
         )  # fmt: skip
-        self._scale(state, s)
+        self._scale(state, s, self._nobody if k else self._owes, 0)
         return float(gap.max(initial=0.0))
 
-    def _scale(self, state: Beliefs, s: Stage) -> None:
+    def _scale(self, state: Beliefs, s: Stage, owes: Marks, owing: int) -> None:
         t, e = self.wiring.tables, self.wiring.edges
         kernels.scale(
-            state.tau, state.shift, state.mass, self._msg, self._lift, s.chunk, s.parents, s.parent_ptr, s.parent_edge,
-            t.at, t.rows, t.inner, e.kind, e.map_at, e.msg_at, e.width, e.maps,
+            state._tau, state._shift, state._mass, owes, owing, self._msg, self._lift, s.chunk, s.parents, s.parent_ptr,
+            s.parent_edge, t.at, t.rows, t.inner, e.kind, e.map_at, e.msg_at, e.width, e.maps,
         )  # fmt: skip
+
+
+def _deferrable(stages: tuple[Stage, ...], count: int) -> Marks:
+    """Marks the regions that only the first stage touches: their factors can wait until the next pass sums them down."""
+    marks = np.zeros(count, np.uint8)
+    if stages:
+        marks[stages[0].parents] = 1
+        for stage in stages[1:]:
+            marks[stage.parents] = 0
+            marks[stage.children] = 0
+    return marks

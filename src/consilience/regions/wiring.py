@@ -53,7 +53,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges between tables with the maps of `kernels/tables.py`; messages lie one after another."""
+    """Edges between tables with the maps of `kernels/tables.py`; the messages to one child lie one after another."""
 
     parent: Ints
     child: Ints
@@ -90,9 +90,9 @@ class Edges:
                 used += len(made)
             kind[e], map_at[e] = found
         width = children.cells[child] if len(child) else np.zeros(0, np.int64)
-        msg_at = (
-            np.concatenate([[0], np.cumsum(width)[:-1]]).astype(np.int64) if len(width) else width
-        )
+        msg_at = np.zeros(len(pairs), np.int64)
+        by_child = np.argsort(child, kind="stable")
+        msg_at[by_child] = np.cumsum(width[by_child]) - width[by_child]
         maps = np.concatenate(pool) if pool else np.zeros(0, np.int32)
         return cls(parent, child, kind, map_at, msg_at, width.astype(np.int64), maps)
 

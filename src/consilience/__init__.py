@@ -27,7 +27,8 @@ from consilience.solvers.solution import Solution
 from consilience.solvers.splitting import splitting
 
 if TYPE_CHECKING:
-    from consilience import mechanisms
+    from consilience import baselines, mechanisms
+    from consilience.comparison import compare
     from consilience.privacy import Budget
 
 __all__ = [
@@ -47,6 +48,8 @@ __all__ = [
     "SquaredLoss",
     "Workload",
     "all_marginals",
+    "baselines",
+    "compare",
     "convex_gbp",
     "estimate_total",
     "load",
@@ -67,8 +70,10 @@ _FROM_PRIVACY = frozenset({"Budget"})
 def __getattr__(name: str) -> Any:
     if name in _FROM_PRIVACY:
         return getattr(import_module("consilience.privacy"), name)
-    if name == "mechanisms":
-        return import_module("consilience.mechanisms")
+    if name in ("baselines", "mechanisms"):
+        return import_module(f"consilience.{name}")
+    if name == "compare":
+        return import_module("consilience.comparison").compare
     raise AttributeError(f"module 'consilience' has no attribute {name!r}")
 
 

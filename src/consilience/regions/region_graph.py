@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from consilience.domain import Clique, CliqueVector, Domain, Layout
 from consilience.errors import RegionGraphError
+from consilience.regions.agreement import edge_gap, mass_gap, negative_mass
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.lattice import containments, intersection_closure
 from consilience.regions.minimal import minimal_edges
@@ -179,15 +180,7 @@ class RegionGraph:
             )
         if not np.isfinite(tau.values).all():
             return np.inf
-        worst = 0.0
-        tables = [tau[r] for r in self.regions]
-        for table in tables:
-            worst = max(worst, float(-np.minimum(table, 0).sum()), abs(float(table.sum()) - 1))
-        for p, c in self.edge_array:
-            kept = set(self.regions[c])
-            axes = tuple(i for i, a in enumerate(self.regions[p]) if a not in kept)
-            worst = max(worst, float(np.abs(tables[p].sum(axis=axes) - tables[c]).sum()))
-        return worst
+        return max(negative_mass(tau), mass_gap(tau), edge_gap(tau, self.regions, self.edge_array))
 
     def __repr__(self) -> str:
         return (

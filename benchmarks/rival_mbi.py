@@ -23,6 +23,7 @@ import consilience as cs
 from consilience.oracles.junction_tree import ExactOracle
 from consilience.regions import JunctionTree
 from consilience.solvers.local import LocalProblem
+from consilience.solvers.polish import polish_tables
 
 BOLDER = 2.0
 """mbi's step over the one that smoothness guarantees. Tried at 64 triples: with 12 its tables disagree by 0.19 in L1 after
@@ -52,9 +53,10 @@ def _objective(name: str, found: dict[str, Any]) -> Row:
         name,
         f"{found['ours']:.6g} in {seconds(found['solve'])}",
         f"mbi {found['rival']:.6g} in {seconds(found['rival_solve'])}",
-        found["rival"] / found["ours"],
-        f"mbi / ours, bar: 1 to within 1e-4; ours {found['status']}, certified gap {found['gap']:.1e}; mbi after "
-        f"{found['steps']} steps, its tables disagree by {found['rival_violation']:.1e} in L1",
+        found["rival_consistent"] / found["ours"],
+        f"mbi / ours, bar: 1 to within 1e-4; ours {found['status']}, certified gap {found['gap']:.1e}; mbi's tables after "
+        f"{found['steps']} steps, made to agree (before that they disagree by {found['rival_violation']:.1e} in L1, at a "
+        f"ratio of {found['rival'] / found['ours']:.6f})",
     )
 
 
@@ -178,8 +180,10 @@ def objective(k: int) -> dict[str, Any]:
     tables = {c: clock.last[c].datavector() / RECORDS for c in cliques}
     tau = cs.CliqueVector.from_tables(domain, tables)
     reached, _ = loss.value_and_grad(tau)
+    agreeing, _ = polish_tables(graph, tau)
+    consistent, _ = loss.value_and_grad(agreeing)
     return {
-        "ours": solution.objective, "rival": reached, "gap": solution.gap, "status": solution.status.name,
+        "ours": solution.objective, "rival": reached, "rival_consistent": consistent, "gap": solution.gap, "status": solution.status.name,
         "rival_violation": disagreement(graph, tau), "steps": STEPS[k],
         "solve": solution.seconds, "rival_solve": clock.ends[-1] - clock.start,
     }  # fmt: skip

@@ -53,13 +53,15 @@ class HDMM(Tables):
 
     queries: for ordered attributes, what is asked along them, such as {"age": Prefix(100)} or Ranges; a clique is then asked
     the product of its attributes' queries. noise: "laplace", "gaussian", or "auto" for what the budget allows and errs least.
-    The weight of a clique in the workload multiplies its answers, so squared errors count by its square. restarts and seed
-    are the optimiser's; the other arguments are those of `reconstruct`.
+    The weight of a clique in the workload multiplies its answers, so squared errors count by its square. slack: the share of the
+    expected RMSE that is given up for noise of more equal width, which reconstruction rewards (docs/hdmm.md). restarts and seed are
+    the optimiser's; the other arguments are those of `reconstruct`.
     """
 
     workload: Workload
     queries: Mapping[str, Any] = field(default_factory=dict)
     noise: str = "auto"
+    slack: float = 0.004
     consistency: str | RegionGraph = "auto"
     solver: str = "auto"
     prior: str | None = None
@@ -73,6 +75,10 @@ class HDMM(Tables):
         if self.noise not in ("auto", "laplace", "gaussian"):
             raise ConsilienceError(
                 f"noise must be 'auto', 'laplace' or 'gaussian', got {self.noise!r}"
+            )
+        if not 0 <= self.slack <= 1:
+            raise ConsilienceError(
+                f"slack must be from 0 to 1, a share of the expected RMSE, got {self.slack!r}"
             )
         if self.restarts < 1:
             raise ConsilienceError(f"restarts must be at least 1, got {self.restarts}")
@@ -124,6 +130,7 @@ class HDMM(Tables):
             budget.neighbours,
             restarts=self.restarts,
             seed=self.seed,
+            slack=self.slack,
         )
         cliques = [item.clique for item in strategy.items]
         check_parts_fit(self.workload.domain, cliques, self.memory, "the tables of the strategy")

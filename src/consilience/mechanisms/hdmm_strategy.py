@@ -62,6 +62,7 @@ def make_strategy(
     *,
     restarts: int,
     seed: int,
+    slack: float,
 ) -> Strategy:
     """The strategy of least expected error found; the same for the same arguments."""
     plain = tuple(c for c in workload if not any(a in queries for a in c))
@@ -77,6 +78,7 @@ def make_strategy(
             total_known=neighbours is Neighbours.REPLACE_ONE,
             restarts=restarts,
             seed=seed,
+            slack=slack,
             lattice=lattice,
         )
         power = 1 if law == "laplace" else 2

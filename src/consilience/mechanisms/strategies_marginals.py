@@ -84,9 +84,13 @@ def optimal_marginals(
     total_known: bool = False,
     restarts: int = 3,
     seed: int = 0,
+    slack: float = 0.0,
     lattice: Lattice | None = None,
 ) -> MarginalStrategy:
-    """The best of several descents; deterministic. `total_known`: the number of rows need not be measured."""
+    """The best of several descents; deterministic. `total_known`: the number of rows need not be measured.
+
+    With `slack` the weights are made as equal as a rise of the expected RMSE by that share allows.
+    """
     lattice = lattice or Lattice.of(workload.domain, workload)
     gain = lattice.dims * lattice.importance(workload)
     if total_known:
@@ -103,6 +107,8 @@ def optimal_marginals(
     )
     gap = objective.gap(x) if law == "gaussian" else None
     objective, x, value = _prune(objective, x, value)
+    if slack > 0:
+        x, value = _even(objective, x, value + 2 * np.log1p(slack))
     theta = np.exp(x - x.max())
     weights = {lattice.subsets[i]: float(w) for i, w in zip(objective.live, theta, strict=True)}
     return MarginalStrategy(law, weights, float(np.exp(value)), gap)
@@ -131,6 +137,17 @@ def _prune(objective: _Objective, x: Buffer, value: float) -> tuple[_Objective, 
         if reached - value <= _WORTH:
             return smaller, candidate, reached
     return objective, x, value
+
+
+def _even(objective: _Objective, x: Buffer, allowed: float) -> tuple[Buffer, float]:
+    """theta^alpha for the least alpha in [0, 1] that the allowance permits, by bisection."""
+    low, high = 0.0, 1.0
+    if objective(low * x)[0] <= allowed:
+        return low * x, objective(low * x)[0]
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if objective(middle * x)[0] <= allowed else (middle, high)
+    return high * x, objective(high * x)[0]
 
 
 def _covers(objective: _Objective) -> bool:

@@ -1,76 +1,218 @@
-"""Backbone: an exact model of the most informative part of a locally consistent one, kept for its global information."""
+"""Backbone: an exact model of the most informative part of a locally consistent one, kept for its global information.
+
+It starts from the maximum-mutual-information spanning tree, which connects whatever the model connects, and takes in the
+in-model cliques that it predicts worst for as long as its junction tree fits the budget. p_B is then the maximum-entropy
+distribution with the pseudo-marginals of the chosen cliques. With nothing chosen this is the paper's local method, with
+everything Private-PGM.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, CliqueVector
-from consilience.inference.spanning import mutual_information, pairs_of, spanning_tree
-from consilience.oracles.elimination import distribution, eliminate
+from consilience.domain import Buffer, Clique, CliqueVector, maximal
+from consilience.inference.exact_answers import TreeAnswers
+from consilience.inference.known import Known
+from consilience.inference.spanning import mutual_information, spanning_tree
+from consilience.inference.support import Joins, SupportTree
+from consilience.inference.tree_fit import TreeFit, fit_tree, tour_cells
 from consilience.regions.junction_tree import JunctionTree
+from consilience.solvers.planner import parse_bytes
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
 
-DEFAULT_MEMORY = "64 MB"
+DEFAULT_MEMORY = "128 MB"
+"""For the possible cells of the tree and their index maps; its tables in full may take twice this."""
+CELL_BYTES = 32
+"""Of a possible cell: its probability, its codes, and a map entry per separator and target that it belongs to."""
+FULL_CELLS = 8
+"""Cells of the full tables per possible cell of the budget: sampling works on full tables."""
+ROUNDS = 8
+"""Cliques are chosen in at most this many rounds, with a rough fit between them."""
+STALE = 0.5
+"""A round ends at cliques that are predicted this much better than the worst one: they may look different by then."""
+REFUSALS = 32
+"""A round also ends after this many cliques in a row that do not fit."""
+ROUGH_TOURS = 8
+LEAST_TOURS, MOST_TOURS = 20, 200
+MOST_CELLS = 1e9
+"""Cells that the last fit may pass over: a second or two. A limit on work, not on time, so that results repeat."""
+
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Backbone:
-    """p_B(x) = product of `beliefs` over the product of the separators' tables, a distribution over the whole domain.
+    """p_B, a distribution over the whole domain: the product of the tree's tables over those of its separators.
 
-    `cliques` are the in-model cliques that it was fitted to; `beliefs` has one calibrated table per clique of `tree`.
+    `cliques` are the in-model cliques that it was fitted to. `whole` says whether those are all there are, so that p_B is
+    the exact model.
     """
 
-    tree: JunctionTree
     cliques: tuple[Clique, ...]
-    beliefs: CliqueVector
+    fit: TreeFit
+    whole: bool
+
+    @property
+    def tree(self) -> JunctionTree:
+        return self.fit.support.tree
+
+    @property
+    def misfit(self) -> float:
+        """The largest L1 distance between the model's table of a chosen clique and p_B's."""
+        return self.fit.misfit
+
+    @cached_property
+    def beliefs(self) -> CliqueVector:
+        """One calibrated table per clique of the tree, in full."""
+        return self.fit.beliefs()
 
     def marginal(self, attributes: Iterable[str]) -> Buffer:
         """The exact marginal of p_B on any attributes, a distribution; axes in domain order."""
-        domain = self.tree.domain
-        wanted = domain.clique(attributes)
-        factors = []
-        with np.errstate(divide="ignore"):
-            for clique in self.tree.cliques:
-                factors.append((domain.axes(clique), np.log(self.beliefs[clique])))
-            for (i, _), separator in zip(self.tree.edges, self.tree.separators, strict=True):
-                if separator:
-                    clique = self.tree.cliques[i]
-                    axes = tuple(k for k, a in enumerate(clique) if a not in separator)
-                    below = np.log(self.beliefs[clique].sum(axis=axes))
-                    factors.append(
-                        (domain.axes(separator), -np.where(np.isfinite(below), below, 0.0))
-                    )
-        return distribution(eliminate(factors, domain.axes(wanted), domain.shape), wanted)
+        return self.answers.marginal(attributes)
+
+    @cached_property
+    def answers(self) -> TreeAnswers:
+        return TreeAnswers(self.fit)
+
+    def __repr__(self) -> str:
+        part = "every clique" if self.whole else f"{len(self.cliques)} cliques"
+        cells = f"{self.fit.support.size:,} of {self.tree.cells:,} cells possible"
+        return f"Backbone({part}, {cells}, misfit {self.misfit:.1g})"
 
 
 def build_backbone(
-    model: Model, memory: str | int | float = DEFAULT_MEMORY, progress: Progress | None = None
+    model: Model,
+    memory: str | int | float = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+    *,
+    focus: Iterable[str] = (),
 ) -> Backbone:
-    """The backbone of a model. First version: the maximum-mutual-information spanning tree, or the whole of a global model."""
-    domain, graph, tau = model.domain, model.graph, model.tau
-    if graph.kind == "junction tree":
-        tree = JunctionTree.of(domain, [graph.regions[i] for i in graph.roots])
-        chosen = tree.cliques
-    else:
-        weights = []
-        for pair, region in pairs_of(graph).items():
-            axes = tuple(k for k, a in enumerate(region) if a not in pair)
-            weights.append((pair, mutual_information(tau[region].sum(axis=axes))))
-        chosen = spanning_tree(domain, weights)
-        tree = JunctionTree.of(domain, chosen)
-    tables = {c: _table(model, c) for c in tree.cliques}
-    return Backbone(tree, chosen, CliqueVector.from_tables(domain, tables))
+    """The backbone of a model. `progress` sees (rounds done, rounds at most); focus: see `backbone_of`."""
+    return backbone_of(model.known, memory, progress, focus=focus)
 
 
-def _table(model: Model, clique: Clique) -> Buffer:
-    """The model's table, or uniform for an attribute that nothing mentions."""
-    if model.in_model(clique):
-        return model.marginal(clique) / model.total
-    return np.full(model.domain.shape_of(clique), 1.0 / model.domain.size(clique))
+def backbone_of(
+    known: Known,
+    memory: str | int | float = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+    *,
+    focus: Iterable[str] = (),
+    start: Backbone | None = None,
+) -> Backbone:
+    """The backbone of a model's tables.
+
+    focus: attributes of a query that this backbone is for; cliques that touch them come first.
+    start: a backbone of an earlier model, whose choice and potentials are kept as far as they still serve.
+    """
+    growth = _Growth(known, parse_bytes(memory) // CELL_BYTES, frozenset(focus))
+    report = progress or (lambda done, most: None)
+    theta = None if start is None else start.fit.theta
+    whole = growth.fits(list(known.cliques), always=known.graph.kind == "junction tree")
+    if whole is not None:
+        fit = growth.fit(whole, list(known.cliques), theta, last=True)
+        report(ROUNDS, ROUNDS)
+        return Backbone(known.cliques, fit, True)
+    chosen = growth.first(start)
+    support = growth.fits(chosen, always=True)
+    assert support is not None
+    for k in range(ROUNDS):
+        report(k, ROUNDS)
+        fit = growth.fit(support, chosen, theta, last=False)
+        theta = fit.theta
+        more, support = growth.grown(chosen, fit, last=k == ROUNDS - 1)
+        if len(more) == len(chosen):
+            break
+        chosen = more
+    fit = growth.fit(support, chosen, theta, last=True)
+    report(ROUNDS, ROUNDS)
+    return Backbone(tuple(chosen), fit, False)
+
+
+class _Growth:
+    """What the choice of a backbone looks at: the model's tables and the budget in possible cells."""
+
+    def __init__(self, known: Known, cells: int, focus: frozenset[str]) -> None:
+        self.known, self.domain, self.cells, self.focus = known, known.domain, cells, focus
+        self.refused: set[Clique] = set()
+        self.tables: dict[Clique, Buffer] = {}
+        self.joins: Joins = {}
+
+    def table(self, clique: Clique) -> Buffer:
+        if clique not in self.tables:
+            self.tables[clique] = self.known.table(clique)
+        return self.tables[clique]
+
+    def targets(self, chosen: Sequence[Clique]) -> CliqueVector:
+        return CliqueVector.from_tables(self.domain, {c: self.table(c) for c in chosen})
+
+    def first(self, start: Backbone | None) -> list[Clique]:
+        """The heaviest tree of pairs, or an earlier backbone's cliques where they connect as much."""
+        pairs = self.known.pairs
+        tree = spanning_tree(self.domain, [(p, mutual_information(self.table(p))) for p in pairs])
+        singles = [c for c in self.known.cliques if len(c) == 1]
+        if start is not None:
+            kept = [c for c in start.cliques if self.known.holds(c)]
+            held = [(p, 1.0) for p in pairs if any(set(p) <= set(c) for c in kept)]
+            if len(spanning_tree(self.domain, held)) == len(tree):
+                return kept
+        return [*tree, *singles]
+
+    def fits(self, chosen: list[Clique], *, always: bool = False) -> SupportTree | None:
+        """The tree of the chosen cliques and its possible cells, if there are not too many."""
+        tree = JunctionTree.of(self.domain, chosen)
+        if tree.cells > FULL_CELLS * self.cells and not always:
+            return None
+        most = tree.cells if always else self.cells
+        return SupportTree.of(tree, self.targets(chosen), most, self.joins)
+
+    def grown(
+        self, chosen: list[Clique], fit: TreeFit, last: bool
+    ) -> tuple[list[Clique], SupportTree]:
+        """The chosen cliques, those that the tree holds anyway, and those predicted worst that still fit; and their tree."""
+        answers, support = TreeAnswers(fit), fit.support
+        held = [frozenset(c) for c in support.tree.cliques]
+        known = set(chosen)
+        out = [c for c in self.known.cliques if c not in known and c not in self.refused]
+        free = {c for c in out if any(h.issuperset(c) for h in held)}
+        score = {c: self._missed(c, answers) for c in out}
+        ranked = sorted(out, key=lambda c: (c not in free, -score[c], self.domain.axes(c)))
+        worst = max((score[c] for c in out if c not in free), default=0.0)
+        more, refusals = list(maximal(self.domain, [*chosen, *free])), 0
+        for c in ranked[len(free) :]:
+            if (score[c] < STALE * worst and not last) or refusals > REFUSALS:
+                break
+            wider = self.fits([*more, c])
+            if wider is None:
+                self.refused.add(c)
+                refusals += 1
+            else:
+                more, support, refusals = [*more, c], wider, 0
+        if support is fit.support and free:
+            support = self.fits(more) or support
+        return more, support
+
+    def _missed(self, clique: Clique, answers: TreeAnswers) -> float:
+        """How far the backbone is from the model's table, in L1; cliques that touch the query in focus count more."""
+        missed = float(np.abs(self.table(clique) - answers.marginal(clique)).sum())
+        return missed * 4.0 ** len(self.focus.intersection(clique))
+
+    def fit(
+        self,
+        support: SupportTree,
+        chosen: Sequence[Clique],
+        theta: CliqueVector | None,
+        *,
+        last: bool,
+    ) -> TreeFit:
+        tours = ROUGH_TOURS
+        if last:
+            affordable = int(MOST_CELLS / tour_cells(support, len(chosen)))
+            tours = min(max(affordable, LEAST_TOURS), MOST_TOURS)
+        return fit_tree(support, self.targets(chosen), theta=theta, tours=tours)

@@ -1,10 +1,10 @@
-"""Model: the fitted thing. Any marginal in the model, linear queries on it, how sure it is, and a file that keeps it."""
+"""Model: the fitted thing. Any marginal, queries on it, how far it can be trusted, rows, and a file that keeps it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,15 @@ from scipy.special import ndtri
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, DomainError
+from consilience.inference.backbone import Backbone, backbone_of
 from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.files import read, write
+from consilience.inference.filters import Where, selection
+from consilience.inference.known import Known
+from consilience.inference.out_of_model import check_method, check_size, inferred
 from consilience.inference.sampling import Rng, SampledRows, sample_rows
 from consilience.inference.settings import Settings
+from consilience.inference.trust import Trust, trust_in
 from consilience.inference.uncertainty import Asked, Progress, Uncertainty, reach_of, uncertainties
 from consilience.measurements import BoundMeasurement, Query, as_query
 from consilience.regions.region_graph import RegionGraph
@@ -41,31 +46,95 @@ class Model:
     diagnostics: Diagnostics
     settings: Settings | None = None
 
-    def marginal(self, attributes: str | Iterable[str]) -> Buffer:
-        """Expected counts over these attributes, axes in the order asked for."""
-        order = self._asked(attributes)
-        clique = self.domain.clique(order)
-        counts = self._table(clique) * self.total
-        return counts.transpose([clique.index(a) for a in order]) if clique else counts
+    def marginal(self, attributes: str | Iterable[str], method: str = "auto") -> Buffer:
+        """Expected counts over these attributes, axes in the order asked for; `trust(attributes)` says what they rest on.
+
+        What is in the model is read off its tables. The rest is inferred: "auto" and "backbone" with global information,
+        "local" by the paper's Problem 4, "product" as if independent, "expanded" by Theorem 3 (inference/out_of_model.py).
+        """
+        return self.marginals([attributes], method)[0]
+
+    def marginals(
+        self,
+        many: Iterable[str | Iterable[str]],
+        method: str = "auto",
+        *,
+        progress: Progress | None = None,
+    ) -> list[Buffer]:
+        """`marginal` of many attribute sets; those that must be inferred are worked on together. progress: (done, asked for)."""
+        check_method(method)
+        orders = [self._asked(attributes) for attributes in many]
+        cliques = [self.domain.clique(order) for order in orders]
+        tables = {c: self.known.table(c) for c in dict.fromkeys(cliques) if self.known.holds(c)}
+        out = [c for c in dict.fromkeys(cliques) if c not in tables]
+        for clique in out:
+            check_size(self.domain, clique)
+        if out:
+            found, _ = inferred(self.known, out, method, lambda: self.backbone, progress)
+            tables |= dict(zip(out, found, strict=True))
+        return [
+            self.total * tables[c].transpose([c.index(a) for a in order])
+            for c, order in zip(cliques, orders, strict=True)
+        ]
 
     def answer(self, attributes: str | Iterable[str], query: Query | Buffer) -> Buffer:
         """A linear query on the marginal of these attributes, its columns following the order asked for."""
         table = self.marginal(attributes)
         return as_query(query, table.size).apply(np.ascontiguousarray(table).reshape(-1))
 
+    def count(self, where: Where, method: str = "auto") -> float:
+        """Expected number of records that meet every condition: {"age": range(3, 5), "sex": 1}, in codes."""
+        return self.counts([where], method)[0]
+
+    def counts(
+        self, many: Iterable[Where], method: str = "auto", *, progress: Progress | None = None
+    ) -> list[float]:
+        """`count` of many conditions."""
+        chosen = [selection(self.domain, where) for where in many]
+        tables = self.marginals([clique for clique, _ in chosen], method, progress=progress)
+        return [
+            float(t[np.ix_(*codes)].sum()) for t, (_, codes) in zip(tables, chosen, strict=True)
+        ]
+
     def in_model(self, attributes: str | Iterable[str]) -> bool:
-        """Whether some region contains these attributes, so that the answer was fitted and not inferred."""
-        return self._cover(self.domain.clique(self._asked(attributes))) is not None
+        """Whether the answer was fitted and not inferred: some measured clique (or region of the graph) holds the attributes."""
+        return self.known.holds(self.domain.clique(self._asked(attributes)))
 
     def region_of(self, attributes: str | Iterable[str]) -> Clique:
         """The smallest region that contains these attributes, the first one among equals: where their answer is read."""
         clique = self.domain.clique(attributes)
-        found = self._cover(clique)
+        found = self.known.region_of(clique)
         if found is None:
             raise DomainError(
                 f"some measured region must contain {clique}, none does; measure it, or a clique that holds it"
             )
         return found
+
+    @cached_property
+    def backbone(self) -> Backbone:
+        """The exact model of the most informative cliques, for what was not measured together; built when first needed."""
+        return backbone_of(self.known)
+
+    def trust(
+        self,
+        attributes: str | Iterable[str],
+        method: str = "auto",
+        *,
+        replicates: int = 0,
+        rng: np.random.Generator | int = 0,
+        progress: Progress | None = None,
+    ) -> Trust:
+        """What `marginal(attributes)` rests on. With replicates, standard errors by bootstrap as well."""
+        check_method(method)
+        order = self._asked(attributes)
+        check_size(self.domain, self.domain.clique(order))
+        found = trust_in(self.known, order, self.cliques, method, lambda: self.backbone)
+        if replicates == 0:
+            return found
+        spread = self.uncertainty(
+            order, method="bootstrap", replicates=replicates, rng=rng, progress=progress
+        )
+        return replace(found, stderr=spread.stderr, replicates=replicates)
 
     # -- how sure ------------------------------------------------------------------------------------
 
@@ -200,34 +269,12 @@ class Model:
 
     def _question(self, attributes: str | Iterable[str], query: Query | Buffer | None) -> Asked:
         order = self._asked(attributes)
-        self.region_of(order)
         return order, None if query is None else as_query(query, self.domain.size(order))
 
-    def _table(self, clique: Clique) -> Buffer:
-        if not clique:
-            return np.array(1.0)
-        region = self.region_of(clique)
-        axes = tuple(i for i, a in enumerate(region) if a not in clique)
-        table = self.tau[region]
-        return table.sum(axis=axes) if axes else table.copy()
-
-    def _cover(self, clique: Clique) -> Clique | None:
-        if not clique or clique in self.tau.layout.index:
-            return clique
-        found = frozenset.intersection(*(self._holders.get(a, frozenset()) for a in clique))
-        if not found:
-            return None
-        return self.graph.regions[
-            min(found, key=lambda i: (self.domain.size(self.graph.regions[i]), i))
-        ]
-
     @cached_property
-    def _holders(self) -> dict[str, frozenset[int]]:
-        holders: dict[str, set[int]] = {}
-        for i, region in enumerate(self.graph.regions):
-            for a in region:
-                holders.setdefault(a, set()).add(i)
-        return {a: frozenset(s) for a, s in holders.items()}
+    def known(self) -> Known:
+        """The tables as questions see them."""
+        return Known.of(self.graph, self.tau, self.cliques)
 
 
 def load(path: str | os.PathLike[str]) -> Model:

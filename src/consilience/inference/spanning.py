@@ -1,23 +1,12 @@
-"""The maximum-mutual-information spanning tree of what a model holds: the least that keeps long-range dependence."""
+"""The maximum-mutual-information spanning tree of pairs: the least that keeps long-range dependence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import combinations
 
 import numpy as np
 
 from consilience.domain import Buffer, Clique, Domain
-from consilience.regions.region_graph import RegionGraph
-
-
-def pairs_of(graph: RegionGraph) -> dict[Clique, Clique]:
-    """Every pair of attributes inside a region, and the smallest such region (the first among equals)."""
-    found: dict[Clique, Clique] = {}
-    for region in sorted(graph.regions, key=graph.domain.size):
-        for pair in combinations(region, 2):
-            found.setdefault(pair, region)
-    return {p: found[p] for p in sorted(found, key=graph.domain.axes)}
 
 
 def mutual_information(table: Buffer) -> float:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from consilience.domain import Buffer, Clique
-from consilience.errors import ConsilienceError, MeasurementError
+from consilience.errors import ConsilienceError, DomainError, MeasurementError
 from consilience.inference.settings import Settings, solve
 from consilience.measurements import BoundMeasurement, Measurement, Query, SquaredLoss
 
@@ -62,6 +62,12 @@ def uncertainties(
     """One `Uncertainty` per asked answer (attributes in the order asked for, query or None for the table)."""
     if method not in METHODS:
         raise ConsilienceError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    out = next((a for a, _ in asked if not model.in_model(a)), None)
+    if out is not None and method != "bootstrap":
+        raise DomainError(
+            f"some measured clique must contain {out} for a standard error with method={method!r}, none does; "
+            "ask for method='bootstrap' (it refits, and holds the noise but not what inference assumes)"
+        )
     if method == "auto":
         method = "closed-form" if closed_form_holds(model) else "bootstrap"
     if method == "closed-form":

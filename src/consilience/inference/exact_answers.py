@@ -1,0 +1,171 @@
+"""Exact marginals of a calibrated junction tree, in a clique or out of it, for many attribute sets.
+
+What is asked for is carried through the tree: P(r | S') = sum over the cells of a clique between S and S' of
+P(r | S) P(cell | S'), where r are the asked attributes met so far. A separator lists only its possible cells, so that a step
+is a product with a sparse matrix, and what was carried for one question serves the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from consilience.domain import Buffer
+from consilience.inference.support import Members
+from consilience.inference.tree_fit import TreeFit
+from consilience.kernels.proportional import add_up
+
+CHUNK = 1 << 22
+"""Numbers held at a time where branches of the tree meet."""
+
+
+class TreeAnswers:
+    """Marginals of the distribution that a fitted tree stands for. What was carried is kept."""
+
+    def __init__(self, fit: TreeFit) -> None:
+        self.fit, self.support = fit, fit.support
+        self.sizes = self.support.tree.domain.shape
+        self.near: list[list[int]] = [[] for _ in self.support.members]
+        for c in self.support.order[1:]:
+            self.near[c].append(self.support.up[c])
+            self.near[self.support.up[c]].append(c)
+        self._carried: dict[tuple[int, int, Members], Buffer] = {}
+        self._summed: dict[tuple[int, Members], Buffer] = {}
+
+    def marginal(self, attributes: Iterable[str]) -> Buffer:
+        """A distribution over these attributes, axes in domain order."""
+        domain = self.support.tree.domain
+        wanted = domain.axes(domain.clique(attributes))
+        held = [c for c, m in enumerate(self.support.members) if set(wanted).issubset(m)]
+        if held:
+            home = min(held, key=lambda c: (len(self.support.cells[c]), c))
+            return self._sum(home, wanted).copy()
+        root = self._root(wanted)
+        table = self._collect(root, -1, frozenset(wanted))
+        have = self._order_at(root, -1, frozenset(wanted))
+        shape = [self.sizes[a] for a in have]
+        found = table.reshape(shape).transpose([have.index(a) for a in wanted])
+        return np.ascontiguousarray(found / found.sum())
+
+    def _sum(self, clique: int, keep: Members) -> Buffer:
+        key = (clique, keep)
+        if key not in self._summed:
+            self._summed[key] = self.support.summed(clique, self.fit.tables[clique], keep)
+        return self._summed[key]
+
+    # -- carrying ------------------------------------------------------------------------------------
+
+    def _root(self, wanted: Members) -> int:
+        """Where branches meet: the smallest clique that holds the wanted attribute with the largest table of its own."""
+        last = max(wanted, key=lambda a: (self.sizes[a], a))
+        return min(self._holders[last], key=lambda c: (len(self.support.cells[c]), c))
+
+    @cached_property
+    def _holders(self) -> dict[int, list[int]]:
+        holders: dict[int, list[int]] = {}
+        for c, members in enumerate(self.support.members):
+            for a in members:
+                holders.setdefault(a, []).append(c)
+        return holders
+
+    def _branches(
+        self, c: int, toward: int, wanted: frozenset[int]
+    ) -> list[tuple[int, frozenset[int]]]:
+        """Neighbours away from `toward` that wanted attributes hide behind, and which."""
+        mine = set(self.support.members[c])
+        found = []
+        for d in self.near[c]:
+            behind = (wanted & self._beyond(c, d)) - mine if d != toward else frozenset()
+            if behind:
+                found.append((d, behind))
+        return found
+
+    def _beyond(self, c: int, d: int) -> frozenset[int]:
+        """All attributes of the part of the tree that lies behind d as seen from c."""
+        key = (c, d)
+        if key not in self._behind:
+            parts = [self._beyond(d, e) for e in self.near[d] if e != c]
+            self._behind[key] = frozenset(self.support.members[d]).union(*parts)
+        return self._behind[key]
+
+    @cached_property
+    def _behind(self) -> dict[tuple[int, int], frozenset[int]]:
+        return {}
+
+    def _order_at(self, c: int, toward: int, wanted: frozenset[int]) -> Members:
+        """The order of the axes that `_collect` gives: branches first, then the clique's own."""
+        order: list[int] = []
+        for d, behind in self._branches(c, toward, wanted):
+            order += self._order_at(d, c, behind)
+        mine = self._own(c, toward, wanted)
+        return (*order, *mine)
+
+    def _own(self, c: int, toward: int, wanted: frozenset[int]) -> Members:
+        beyond = set(self.support.members[toward]) if toward >= 0 else set()
+        return tuple(a for a in self.support.members[c] if a in wanted and a not in beyond)
+
+    def _collect(self, c: int, toward: int, wanted: frozenset[int]) -> Buffer:
+        """P(wanted | S): a row per cell of the wanted attributes behind c, a column per cell of the separator to `toward`.
+
+        At the root (toward = -1) there is one column: P(wanted).
+        """
+        key = (c, toward, tuple(sorted(wanted)))
+        if toward >= 0 and key in self._carried:
+            return self._carried[key]
+        branches = self._branches(c, toward, wanted)
+        own = self._own(c, toward, wanted)
+        width, to = self._columns(c, toward)
+        n_own = prod(self.sizes[a] for a in own)
+        column = self.support.located(c, own) * width + to
+        parts = [(self._collect(d, c, behind), self._columns(c, d)[1]) for d, behind in branches]
+        values = self.fit.tables[c]
+        if not parts:
+            made = add_up(column, values, n_own * width)[None]
+        elif len(parts) == 1:
+            carried, at = parts[0]
+            shape = (carried.shape[1], n_own * width)
+            step = sparse.csr_array((values, (at, column)), shape=shape)
+            made = np.asarray(carried @ step)
+        else:
+            made = _meeting(parts, values, column, n_own * width)
+        found = made.reshape(-1, width)
+        if toward >= 0:
+            mass = add_up(to, values, width)
+            found = np.divide(found, mass, out=np.zeros_like(found), where=mass > 0)
+            self._carried[key] = found
+        return found
+
+    def _columns(self, c: int, toward: int) -> tuple[int, NDArray[np.int64]]:
+        """How many cells the separator has, and which one each cell of c belongs to."""
+        support = self.support
+        if toward < 0:
+            return 1, np.zeros(len(support.cells[c]), np.int64)
+        if support.up[c] == toward:
+            return support.widths[c], support.own[c].astype(np.int64)
+        return support.widths[toward], support.above[toward].astype(np.int64)
+
+
+def _meeting(
+    parts: list[tuple[Buffer, NDArray[np.int64]]],
+    values: Buffer,
+    column: NDArray[np.int64],
+    width: int,
+) -> Buffer:
+    """Branches meet in a clique: sum over its cells of the product of what each branch says there."""
+    rows = prod(len(carried) for carried, _ in parts)
+    found = np.zeros((rows, width))
+    length = max(1, CHUNK // rows)
+    for lo in range(0, len(values), length):
+        cut = slice(lo, lo + length)
+        block = values[None, cut]
+        for carried, at in parts:
+            block = (block[:, None, :] * carried[None, :, at[cut]]).reshape(-1, block.shape[1])
+        ones = np.ones(block.shape[1])
+        place = (np.arange(block.shape[1]), column[cut])
+        found += np.asarray(block @ sparse.csr_array((ones, place), shape=(block.shape[1], width)))
+    return found

@@ -1,0 +1,92 @@
+"""Known: the tables of a model as questions see them. Which attribute sets are in the model, and what it says about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from consilience.domain import Buffer, Clique, CliqueVector, Domain, maximal
+from consilience.regions.region_graph import RegionGraph
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Pseudo-marginals on the regions of a graph, and the cliques that they are trusted on.
+
+    A clique is in the model if one of `cliques` contains it. For a junction tree these are the measured cliques: the rest
+    of its tables is fill, which no measurement determines. For every other graph they are the regions.
+    """
+
+    graph: RegionGraph
+    tau: CliqueVector
+    cliques: tuple[Clique, ...]
+
+    @classmethod
+    def of(cls, graph: RegionGraph, tau: CliqueVector, measured: Iterable[Clique]) -> Known:
+        listed = tuple(measured)
+        roots = tuple(graph.regions[i] for i in graph.roots)
+        trusted = listed if graph.kind == "junction tree" and listed else roots
+        return cls(graph, tau, maximal(graph.domain, trusted))
+
+    @property
+    def domain(self) -> Domain:
+        return self.graph.domain
+
+    def holds(self, clique: Clique) -> bool:
+        if not clique:
+            return True
+        return bool(frozenset.intersection(*(self._homes.get(a, frozenset()) for a in clique)))
+
+    def region_of(self, clique: Clique) -> Clique | None:
+        """The smallest region that contains the clique (the first among equals), if the clique is in the model."""
+        if not self.holds(clique):
+            return None
+        if not clique or clique in self.tau.layout.index:
+            return clique
+        found = frozenset.intersection(*(self._holders.get(a, frozenset()) for a in clique))
+        regions = self.graph.regions
+        return regions[min(found, key=lambda i: (self.domain.size(regions[i]), i))]
+
+    def table(self, clique: Clique) -> Buffer:
+        """The distribution of a clique in the model, a new array; uniform for an attribute that nothing mentions."""
+        region = self.region_of(clique)
+        if not clique or region is None:
+            return np.full(self.domain.shape_of(clique), 1.0 / self.domain.size(clique))
+        axes = tuple(i for i, a in enumerate(region) if a not in clique)
+        return self.tau[region].sum(axis=axes) if axes else self.tau[region].copy()
+
+    def overlaps(self, clique: Clique) -> tuple[Clique, ...]:
+        """The maximal sets among the intersections of the clique with the cliques of the model: Problem 4's targets."""
+        near = frozenset().union(*(self._homes.get(a, frozenset()) for a in clique))
+        kept = set(clique)
+        found: set[Clique] = {tuple([a for a in self.cliques[i] if a in kept]) for i in near}
+        return maximal(self.domain, sorted(found, key=self._by_size))
+
+    def _by_size(self, clique: Clique) -> tuple[int, tuple[int, ...]]:
+        return -len(clique), self.domain.axes(clique)
+
+    @cached_property
+    def pairs(self) -> tuple[Clique, ...]:
+        """Every pair of attributes inside a clique of the model."""
+        found = {pair for c in self.cliques for pair in combinations(c, 2)}
+        return tuple(sorted(found, key=self.domain.axes))
+
+    @cached_property
+    def _homes(self) -> dict[str, frozenset[int]]:
+        return _by_attribute(self.cliques)
+
+    @cached_property
+    def _holders(self) -> dict[str, frozenset[int]]:
+        return _by_attribute(self.graph.regions)
+
+
+def _by_attribute(cliques: Iterable[Clique]) -> dict[str, frozenset[int]]:
+    found: dict[str, set[int]] = {}
+    for i, clique in enumerate(cliques):
+        for a in clique:
+            found.setdefault(a, set()).add(i)
+    return {a: frozenset(s) for a, s in found.items()}

@@ -1,0 +1,99 @@
+"""Answers nobody measured: marginals of cliques that no measured clique contains.
+
+"backbone": start from the backbone's exact marginal, then Problem 4's step to the closest table that agrees with the model on
+every overlap. It keeps local consistency and long-range dependence. "local": the paper's Problem 4, maximum entropy.
+"product": independent attributes, the paper's rule for factor graphs. "expanded": Convex-GBP on the graph with the clique
+added and a counting number near zero (Theorem 3); for comparison, it is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from consilience.domain import Buffer, Clique, CliqueVector, Domain
+from consilience.errors import ConsilienceError
+from consilience.inference.backbone import Backbone
+from consilience.inference.known import Known
+from consilience.inference.mending import Progress, mended, uniform_start
+from consilience.oracles.convex_gbp import convex_gbp
+from consilience.oracles.elimination import check_capacity
+from consilience.regions.region_graph import RegionGraph
+
+METHODS = ("auto", "backbone", "local", "product", "expanded")
+SMALL = 1e-3
+"""Counting number of an added region in place of Theorem 3's limit zero."""
+MOST_BYTES = 4 * 2**30
+"""For one inferred table and what it is made from."""
+LEAST = 1e-12
+"""Cells at zero are given this much before their logarithm is taken."""
+
+
+def check_method(method: str) -> None:
+    if method not in METHODS:
+        raise ConsilienceError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+
+
+def check_size(domain: Domain, clique: Clique) -> None:
+    """Refuse a table that can not be held before anything is allocated."""
+    check_capacity(
+        f"a table over {len(clique)} attributes", 4 * 8 * domain.size(clique), MOST_BYTES
+    )
+
+
+def inferred(
+    known: Known,
+    cliques: Sequence[Clique],
+    method: str,
+    backbone: Callable[[], Backbone],
+    progress: Progress | None = None,
+) -> tuple[list[Buffer], Buffer]:
+    """Distributions of cliques that are not in the model, and how far each is from agreeing with it (largest L1)."""
+    if method in ("auto", "backbone"):
+        return mended(known, cliques, backbone().marginal, progress)
+    if method == "local":
+        return mended(known, cliques, uniform_start(known), progress)
+    found = []
+    for k, clique in enumerate(cliques):
+        found.append(_product(known, clique) if method == "product" else expanded(known, clique))
+        if progress is not None:
+            progress(k + 1, len(cliques))
+    return found, np.array([violation(known, c, t) for c, t in zip(cliques, found, strict=True)])
+
+
+def violation(known: Known, clique: Clique, table: Buffer) -> float:
+    """The largest L1 distance between a table and the model on one of their maximal overlaps."""
+    worst = 0.0
+    for part in known.overlaps(clique):
+        axes = tuple(i for i, a in enumerate(clique) if a not in part)
+        worst = max(worst, float(np.abs(table.sum(axis=axes) - known.table(part)).sum()))
+    return worst
+
+
+def _product(known: Known, clique: Clique) -> Buffer:
+    """The product of the one-way marginals."""
+    table = np.ones(())
+    for a in clique:
+        table = np.multiply.outer(table, known.table((a,)))
+    return table
+
+
+def expanded(known: Known, clique: Clique, counting_number: float = SMALL) -> Buffer:
+    """Theorem 3: Convex-GBP on the graph that the new clique and its overlaps extend, their counting numbers near zero.
+
+    The model's own potentials are those of its tables: with theta_r = kappa_r log tau_r the tables are what Convex-GBP
+    returns on the old graph, because they are locally consistent.
+    """
+    graph = known.graph
+    overlaps = [p for p in known.overlaps(clique) if p not in set(graph.regions)]
+    regions = [*graph.regions, clique, *overlaps]
+    edges = [*graph.edges, *((clique, p) for p in known.overlaps(clique))]
+    edges += [(known.region_of(p) or p, p) for p in overlaps]
+    new = {clique: counting_number, **dict.fromkeys(overlaps, counting_number)}
+    kappa = dict(zip(graph.regions, graph.counting_numbers.tolist(), strict=True)) | new
+    wider = RegionGraph(graph.domain, regions, edges, kappa)
+    theta = CliqueVector.zeros(graph.domain, regions)
+    for region, table in known.tau.items():
+        theta[region][...] = kappa[region] * np.log(np.maximum(table, LEAST))
+    return convex_gbp(wider, theta, tolerance=1e-8)[clique]

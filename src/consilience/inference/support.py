@@ -1,0 +1,207 @@
+"""Support: the cells of a junction tree's tables that can occur, given the zeros of the marginals that it is fitted to.
+
+Real tables are mostly empty, and so are tables fitted under non-negativity: of the cells of a tree over pairs often one in
+twenty is possible. Cliques are joined attribute by attribute from the possible cells of what they contain, then cells that no
+neighbouring clique can complete are dropped (semi-joins up the tree and down again), so that every cell left belongs to some
+possible record as far as the tree can see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain import Buffer, CliqueVector
+from consilience.kernels.proportional import add_up, locate
+from consilience.regions.junction_tree import JunctionTree
+
+Cells = NDArray[np.int16]
+"""One possible cell per row: the codes of a clique's attributes."""
+Members = tuple[int, ...]
+Masks = Sequence[tuple[Members, NDArray[np.bool_]]]
+Joins = dict[tuple[Members, tuple[Members, ...]], Cells | None]
+"""Possible cells of a clique under the masks of the cliques named."""
+UNCOVERED = 0.02
+"""Mass of a target that may lie on cells which its neighbours' zeros rule out."""
+
+
+def possible_cells(members: Members, sizes: Sequence[int], masks: Masks, most: int) -> Cells | None:
+    """Every cell of the clique that no mask forbids, in order; None if there are more than `most`.
+
+    Masks lie inside the clique. The attributes are taken in an order in which masks bite early.
+    """
+    order = _order(members, sizes, masks)
+    cells = np.zeros((1, 0), np.int16)
+    done: list[int] = []
+    for a in order:
+        done.append(a)
+        active = [(m, mask) for m, mask in masks if a in m and set(m) <= set(done)]
+        if len(cells) * sizes[a] > 64 * most:
+            return None
+        alive = np.ones((len(cells), sizes[a]), np.bool_)
+        for m, mask in active:
+            # The mask with its last axis the new attribute, one row per value of the others.
+            others = [b for b in m if b != a]
+            rows = mask.transpose([m.index(b) for b in (*others, a)]).reshape(-1, sizes[a])
+            at = np.zeros(len(cells), np.int64)
+            for b in others:
+                at = at * sizes[b] + cells[:, done.index(b)]
+            alive &= rows[at]
+        row, value = np.nonzero(alive)
+        if len(row) > most:
+            return None
+        cells = np.concatenate([cells[row], value[:, None].astype(np.int16)], axis=1)
+    cells = cells[:, [order.index(a) for a in members]]
+    flat = locate(cells, np.arange(len(members)), strides_of(members, sizes))
+    return cells[np.argsort(flat, kind="stable")]
+
+
+def _order(members: Members, sizes: Sequence[int], masks: Masks) -> list[int]:
+    """Start in the emptiest mask, then always the attribute that the most masks tie to what is there."""
+    density = sorted((float(mask.mean()), m) for m, mask in masks if len(m) > 1)
+    order: list[int] = list(density[0][1]) if density else []
+    left = [a for a in members if a not in order]
+    while left:
+        ties = {a: sum(a in m and not set(order).isdisjoint(m) for m, _ in masks) for a in left}
+        a = max(left, key=lambda a: (ties[a], -sizes[a], -a))
+        order.append(a)
+        left.remove(a)
+    return order
+
+
+def strides_of(members: Members, sizes: Sequence[int]) -> NDArray[np.int64]:
+    shape = [sizes[a] for a in members]
+    return np.array(
+        [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))], np.int64
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class SupportTree:
+    """A junction tree rooted at its first clique in `order`, each clique with its possible cells.
+
+    For the edge above clique c, `own[c]` says which cell of the separator each cell of c belongs to, `above[c]` the same for
+    the cells of the parent `up[c]`, and `widths[c]` how many cells of the separator are possible.
+    """
+
+    tree: JunctionTree
+    members: tuple[Members, ...]
+    cells: tuple[Cells, ...]
+    order: tuple[int, ...]
+    up: tuple[int, ...]
+    own: dict[int, NDArray[np.int32]]
+    above: dict[int, NDArray[np.int32]]
+    widths: dict[int, int]
+
+    @classmethod
+    def of(
+        cls, tree: JunctionTree, targets: CliqueVector, most: int, joins: Joins | None = None
+    ) -> SupportTree | None:
+        """None if there are more than `most` possible cells. `joins` remembers cliques from tree to tree."""
+        domain = tree.domain
+        masks = [(domain.axes(c), table > 0) for c, table in targets.items()]
+        found = cls._joined(tree, masks, most, {} if joins is None else joins)
+        if found is None or found._covers(targets):
+            return found
+        # The zeros contradict each other, as they may where tables are only locally consistent: go without them.
+        return cls._joined(tree, [], most, {})
+
+    @classmethod
+    def _joined(
+        cls, tree: JunctionTree, masks: Masks, most: int, joins: Joins
+    ) -> SupportTree | None:
+        members = tuple(tree.domain.axes(c) for c in tree.cliques)
+        cells: list[Cells] = []
+        left = most
+        for m in members:
+            held = set(m)
+            inside = [(k, mask) for k, mask in masks if held.issuperset(k)]
+            key = (m, tuple(k for k, _ in inside))
+            if key not in joins:
+                joins[key] = possible_cells(m, tree.domain.shape, inside, most)
+            found = joins[key]
+            if found is None or len(found) > left:
+                return None
+            cells.append(found)
+            left -= len(found)
+        order, up = _rooted(tree)
+        at = {c: _places(tree, members, cells, c, up[c]) for c in order[1:]}
+        alive = [np.ones(len(c), np.bool_) for c in cells]
+        for c in reversed(order[1:]):
+            alive[up[c]] &= np.isin(at[c][1], at[c][0][alive[c]])
+        for c in order[1:]:
+            alive[c] &= np.isin(at[c][0], at[c][1][alive[up[c]]])
+        own, above, widths = {}, {}, {}
+        for c in order[1:]:
+            below, beside = at[c][0][alive[c]], at[c][1][alive[up[c]]]
+            names, place = np.unique(np.concatenate([below, beside]), return_inverse=True)
+            own[c] = place[: len(below)].astype(np.int32)
+            above[c] = place[len(below) :].astype(np.int32)
+            widths[c] = len(names)
+        kept = tuple(np.ascontiguousarray(x[a]) for x, a in zip(cells, alive, strict=True))
+        return cls(tree, members, kept, tuple(order), tuple(up), own, above, widths)
+
+    def _covers(self, targets: CliqueVector) -> bool:
+        """Whether nearly all of every target's mass lies on possible cells."""
+        if not all(map(len, self.cells)):
+            return False
+        for clique, table in targets.items():
+            wanted = self.tree.domain.axes(clique)
+            seen = np.zeros(table.size, np.bool_)
+            seen[self.located(self.home(wanted), wanted)] = True
+            if float(table.reshape(-1)[~seen].sum()) > UNCOVERED:
+                return False
+        return True
+
+    def home(self, wanted: Members) -> int:
+        """The clique with the fewest possible cells that holds these attributes."""
+        held = [c for c, m in enumerate(self.members) if set(wanted).issubset(m)]
+        return min(held, key=lambda c: (len(self.cells[c]), c))
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.cells))
+
+    def located(self, clique: int, keep: Members) -> NDArray[np.int64]:
+        """Which cell of the table over `keep` each cell of a clique belongs to."""
+        sizes = self.tree.domain.shape
+        kept = np.array([self.members[clique].index(a) for a in keep], np.int64)
+        return locate(self.cells[clique], kept, strides_of(keep, sizes))
+
+    def summed(self, clique: int, values: Buffer, keep: Members) -> Buffer:
+        """Values of a clique's cells added up over the attributes not kept."""
+        shape = [self.tree.domain.shape[a] for a in keep]
+        total = int(np.prod(shape, dtype=np.int64))
+        return add_up(self.located(clique, keep), values, total).reshape(shape)
+
+
+def _places(
+    tree: JunctionTree, members: tuple[Members, ...], cells: list[Cells], c: int, p: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    sizes = tree.domain.shape
+    separator = tuple(a for a in members[c] if a in members[p])
+    strides = strides_of(separator, sizes)
+    own, above = (
+        locate(cells[i], np.array([members[i].index(a) for a in separator], np.int64), strides)
+        for i in (c, p)
+    )
+    return own, above
+
+
+def _rooted(tree: JunctionTree) -> tuple[list[int], list[int]]:
+    """Cliques from the largest one outwards, and the parent of each."""
+    near: list[list[int]] = [[] for _ in tree.cliques]
+    for i, j in tree.edges:
+        near[i].append(j)
+        near[j].append(i)
+    root = tree.cliques.index(tree.largest)
+    order, up = [root], [-1] * len(tree.cliques)
+    for c in order:
+        for d in near[c]:
+            if d != up[c]:
+                up[d] = c
+                order.append(d)
+    return order, up

@@ -1,0 +1,158 @@
+"""Iterative proportional fitting on a junction tree of supports: a walk around the tree that meets every target on its way.
+
+The walk enters a clique, multiplies in what it was told, meets the clique's targets one after another, then visits the cliques
+below and hears them. Wherever the walk is, the table there is the exact marginal of the current distribution, so
+every step is a true projection. A clique's table lists only the cells that can occur; a map says which cell of a separator
+or target each of them belongs to.
+"""
+
+from __future__ import annotations
+
+from math import exp, log
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, prange
+
+from consilience.kernels.options import LOOP, PARALLEL
+
+FLOOR = 1e-100
+WIDEST = 200.0
+"""Potentials are kept within plus and minus this."""
+BLOCK_CELLS = 1 << 16
+MOST_BLOCKS = 8
+"""Large cliques are cut into blocks with sums of their own, added in order: bits do not depend on the number of threads."""
+
+
+class Walk(NamedTuple):
+    """Step i is at clique[i], cells at[c] to at[c + 1]. It hears child heard[i] through the map at maps[heard_map[i]:]
+    and is summed to child told[i] through the map at maps[told_map[i]:]; -1 for none. fits[i]: what is summed to is a target.
+
+    Child k has cells below[k] to below[k + 1]; those from `measured` on are the targets.
+    """
+
+    at: Any
+    below: Any
+    measured: Any
+    maps: Any
+    clique: Any
+    heard: Any
+    heard_map: Any
+    told: Any
+    told_map: Any
+    fits: Any
+
+
+@njit(**LOOP)
+def _pass_over(
+    x: Any, factor: Any, heard: Any, out: Any, told: Any, hears: bool, tells: bool
+) -> None:
+    """x *= factor along one map, then out += x along another, in one pass."""
+    if hears and tells:
+        for j in range(x.size):
+            v = max(x[j] * factor[heard[j]], FLOOR)
+            x[j] = v
+            out[told[j]] += v
+    elif hears:
+        for j in range(x.size):
+            x[j] = max(x[j] * factor[heard[j]], FLOOR)
+    elif tells:
+        for j in range(x.size):
+            out[told[j]] += x[j]
+
+
+@njit(**LOOP)
+def _meet(have: Any, want: Any, theta: Any, factor: Any, pace: float) -> float:
+    """The factor that moves a table to its target, to the power `pace`; its L1 distance before comes back."""
+    distance = 0.0
+    for j in range(have.size):
+        distance += abs(have[j] - want[j])
+        if have[j] <= 0.0 or want[j] <= 0.0:  # no cell to carry it, or nothing to carry
+            factor[j] = 1.0
+            continue
+        # Potentials that have met the limit stay there, so that theta and the tables tell the same story.
+        new = min(max(theta[j] + pace * log(want[j] / have[j]), -WIDEST), WIDEST)
+        factor[j] = exp(new - theta[j])
+        theta[j] = new
+    return distance
+
+
+@njit(**LOOP)
+def _pass_on(have: Any, before: Any, factor: Any) -> None:
+    """A separator takes its new sums; what its other side is to be multiplied by is new over old."""
+    for j in range(have.size):
+        factor[j] = have[j] / before[j] if before[j] > 0.0 else 1.0
+        before[j] = have[j]
+
+
+@njit(**PARALLEL)
+def walk(
+    steps: Walk,
+    x: Any,
+    below: Any,
+    target: Any,
+    theta: Any,
+    factor: Any,
+    sums: Any,
+    distance: Any,
+    pace: float,
+) -> None:
+    """Once around the tree. `distance[i]` is how far, in L1, step i found its target (0 where it had none).
+
+    `below` holds the separators' sums, then the targets'; `factor` is as long; `sums` has MOST_BLOCKS rows.
+    """
+    start = steps.below[steps.measured]
+    for i in range(steps.clique.size):
+        c = steps.clique[i]
+        lo, n = steps.at[c], steps.at[c + 1] - steps.at[c]
+        h, t = steps.heard[i], steps.told[i]
+        f_lo = steps.below[max(h, 0)]
+        t_lo = steps.below[max(t, 0)]
+        width = steps.below[t + 1] - t_lo if t >= 0 else 0
+        heard = (
+            steps.maps[steps.heard_map[i] : steps.heard_map[i] + n] if h >= 0 else steps.maps[:0]
+        )
+        told = steps.maps[steps.told_map[i] : steps.told_map[i] + n] if t >= 0 else steps.maps[:0]
+        blocks = min(max(n // BLOCK_CELLS, 1), MOST_BLOCKS)
+        sums[:blocks, :width] = 0.0
+        if blocks == 1:
+            _pass_over(x[lo : lo + n], factor[f_lo:], heard, sums[0], told, h >= 0, t >= 0)
+        else:
+            for b in prange(blocks):
+                p, q = n * b // blocks, n * (b + 1) // blocks
+                _pass_over(
+                    x[lo + p : lo + q], factor[f_lo:], heard[p:q] if h >= 0 else heard, sums[b],
+                    told[p:q] if t >= 0 else told, h >= 0, t >= 0,
+                )  # fmt: skip
+            for b in range(1, blocks):
+                for j in range(width):
+                    sums[0, j] += sums[b, j]
+        distance[i] = 0.0
+        if t < 0:
+            continue
+        have, after = sums[0, :width], factor[t_lo : t_lo + width]
+        if steps.fits[i]:
+            a = t_lo - start
+            distance[i] = _meet(have, target[a : a + width], theta[a : a + width], after, pace)
+        else:
+            _pass_on(have, below[t_lo : t_lo + width], after)
+
+
+@njit(**LOOP)
+def add_up(to: Any, values: Any, width: int) -> Any:
+    """Entry k is the sum of the values that belong to k."""
+    found = np.zeros(width)
+    for j in range(values.size):
+        found[to[j]] += values[j]
+    return found
+
+
+@njit(**LOOP)
+def locate(cells: Any, kept: Any, strides: Any) -> Any:
+    """Where each cell (a row of codes) lies in the table of the kept attributes."""
+    found = np.zeros(len(cells), np.int64)
+    for k in range(kept.size):
+        a, s = kept[k], strides[k]
+        for j in range(len(cells)):
+            found[j] += np.int64(cells[j, a]) * s
+    return found

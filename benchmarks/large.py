@@ -50,7 +50,7 @@ def problem(kind: str) -> tuple[cs.Domain, list[tuple[str, ...]], float]:
         return domain, list(pairwise(domain.attributes)), 3_000.0
     domain = adult()
     every = list(combinations(domain.attributes, 2))
-    chosen = np.random.RandomState(0).choice(len(every), 32, replace=False)  # noqa: NPY002 (the authors' draw)
+    chosen = np.random.RandomState(0).choice(len(every), 32, replace=False)
     return domain, [every[i] for i in chosen], 3_000.0
 
 

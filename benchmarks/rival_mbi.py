@@ -183,7 +183,8 @@ def objective(k: int) -> dict[str, Any]:
     agreeing, _ = polish_tables(graph, tau)
     consistent, _ = loss.value_and_grad(agreeing)
     return {
-        "ours": solution.objective, "rival": reached, "rival_consistent": consistent, "gap": solution.gap, "status": solution.status.name,
+        "ours": solution.objective, "rival": reached, "rival_consistent": consistent,
+        "gap": solution.gap, "status": solution.status.name,
         "rival_violation": disagreement(graph, tau), "steps": STEPS[k],
         "solve": solution.seconds, "rival_solve": clock.ends[-1] - clock.start,
     }  # fmt: skip

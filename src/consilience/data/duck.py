@@ -1,0 +1,177 @@
+"""DuckDBTable: a table in a file or a frame, coded by DuckDB and counted by our kernel as its codes stream by.
+
+Memory does not grow with the number of rows: DuckDB reads and codes, in its own memory limit, and hands over batches of codes
+of one to four bytes. Many marginals are counted in one scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.data.coding import Coded, Kind, coded
+from consilience.data.duck_sql import DuckDB, kind_of
+from consilience.data.files import Connection, Opened, open_table, refusal
+from consilience.data.schema import Schema
+from consilience.data.survey import Survey, check_columns
+from consilience.domain import CliqueVector, Domain, Layout
+from consilience.kernels.counting import count_marginals
+from consilience.records.codes import Codes, pack
+from consilience.records.dataset import Dataset
+
+ROWS_AT_ONCE = 1 << 19
+MEMORY_LIMIT = "1GB"
+"""DuckDB's own; our batches and counts come on top."""
+
+Progress = Callable[[int, int | None], None]
+"""Sees (rows done, rows in all or None)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DuckDBTable:
+    """Rows that DuckDB can scan, coded by a schema; a `Source`."""
+
+    schema: Schema
+    connection: Connection
+    opened: Opened
+    types: dict[str, str]
+    progress: Progress | None = None
+    _columns: list[Coded] = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_columns(self.schema, list(self.types), self.opened.shown)
+        engine, parts = DuckDB(), []
+        for column in self.schema:
+            type_name = self.types[column.name]
+            kind: Kind = kind_of(type_name)
+            x = engine.column(column.name, kind, type_name)
+            parts.append(coded(column, x, kind, engine))
+        object.__setattr__(self, "_columns", parts)
+
+    def __repr__(self) -> str:
+        return f"DuckDBTable({self.opened.shown!r}, {len(self.schema)} columns)"
+
+    @property
+    def domain(self) -> Domain:
+        return self.schema.domain
+
+    @property
+    def records(self) -> int:
+        return self.survey.records
+
+    @cached_property
+    def survey(self) -> Survey:
+        """How many rows there are and how many cells the schema had to settle, in one scan."""
+        sums = ["count(*)"]
+        for part in self._columns:
+            sums += [f"count(*) FILTER (WHERE {part.unread})"]
+            sums += [f"count(*) FILTER (WHERE {part.outside})"]
+        try:
+            (row,) = self._ask(f"SELECT {', '.join(sums)} FROM {self.opened.relation}").fetchall()
+        except duckdb.Error as error:
+            raise refusal(self.opened.shown, error) from error
+        names = self.domain.attributes
+        return Survey(
+            row[0],
+            dict(zip(names, row[1::2], strict=True)),
+            dict(zip(names, row[2::2], strict=True)),
+        )
+
+    def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
+        """Exact counts of many marginals in one scan; axes in domain order."""
+        layout = Layout(self.domain, cliques)
+        counts = np.zeros(layout.cells)
+        members = [self.domain.axes(c) for c in layout.cliques]
+        flat = np.array([a for clique in members for a in clique], dtype=np.int64)
+        first = np.array([0, *accumulate(map(len, members))], dtype=np.int64)
+        sizes = np.array(self.domain.shape, dtype=np.int64)
+        for codes in self._batches():
+            count_marginals(
+                codes.arrays, codes.columns, sizes, flat, first, layout.offsets, None, counts
+            )
+        return CliqueVector(layout, counts)
+
+    def dataset(self) -> Dataset:
+        """All rows as codes in memory, in the order of the table."""
+        parts = list(self._batches())
+        if not parts:
+            return Dataset(np.empty((0, len(self.domain)), np.int64), self.domain)
+        arrays = tuple(
+            np.concatenate([p.arrays[w] for p in parts], axis=1)
+            for w in range(len(parts[0].arrays))
+        )
+        for array in arrays:
+            array.setflags(write=False)
+        return Dataset(Codes(arrays, parts[0].columns), self.domain)  # pyright: ignore[reportArgumentType]
+
+    def _batches(self) -> Iterator[Codes]:
+        """The codes, some hundred thousand rows at a time."""
+        selected = []
+        for column, part in zip(self.schema, self._columns, strict=True):
+            size = len(column.labels)
+            width = "UTINYINT" if size <= 1 << 8 else "USMALLINT" if size <= 1 << 16 else "UINTEGER"
+            selected.append(f"CAST({part.code} AS {width})")
+        done = 0
+        total = self.survey.records if self.progress is not None else None
+        reader = self._ask(
+            f"SELECT {', '.join(f'{s} AS c{i}' for i, s in enumerate(selected))} "
+            f"FROM {self.opened.relation}"
+        ).to_arrow_reader(ROWS_AT_ONCE)
+        try:
+            for batch in reader:
+                arrays: Sequence[NDArray[Any]] = [c.to_numpy() for c in batch.columns]
+                yield pack(self.domain, arrays)
+                done += batch.num_rows
+                if self.progress is not None:
+                    self.progress(done, total)
+        except (
+            duckdb.Error,
+            OSError,
+        ) as error:  # Arrow's reader raises what DuckDB raised as an OSError
+            raise refusal(self.opened.shown, error) from error
+
+    def _ask(self, query: str) -> Any:
+        try:
+            return self.connection.sql(query)
+        except duckdb.Error as error:
+            raise refusal(self.opened.shown, error) from error
+
+
+def duckdb_table(
+    table: Any,
+    schema: Schema,
+    *,
+    delimiter: str | None = None,
+    name: str | None = None,
+    progress: Progress | None = None,
+    memory_limit: str = MEMORY_LIMIT,
+) -> DuckDBTable:
+    """A path (CSV, Parquet, Arrow, DuckDB) or a frame (pandas, polars, Arrow) as a table that can be counted."""
+    connection = connect(memory_limit)
+    opened = open_table(connection, table, delimiter=delimiter, name=name)
+    return DuckDBTable(schema, connection, opened, types_of(connection, opened), progress)
+
+
+def connect(memory_limit: str = MEMORY_LIMIT) -> Connection:
+    """A DuckDB of our own: nothing is downloaded, and no settings of the user change what we count."""
+    connection = duckdb.connect(":memory:")
+    connection.execute(f"SET memory_limit = '{memory_limit}'")
+    connection.execute("SET autoinstall_known_extensions = false")
+    connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
+def types_of(connection: Connection, opened: Opened) -> dict[str, str]:
+    """{column: DuckDB's name of its type}, without reading rows."""
+    try:
+        rows = connection.execute(f"DESCRIBE SELECT * FROM {opened.relation}").fetchall()
+    except duckdb.Error as error:
+        raise refusal(opened.shown, error) from error
+    return {row[0]: row[1] for row in rows}

@@ -1,0 +1,270 @@
+"""EngineTable: a table that stays in its engine (SQLite, PostgreSQL, Spark, a warehouse), reached through Ibis.
+
+Coding and counting run there; what leaves the engine is counts. Ibis is an extra: pip install 'consilience[spark]'.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from consilience.data.coding import Coded, Kind, coded
+from consilience.data.files import first_line
+from consilience.data.schema import Schema
+from consilience.data.survey import Survey, check_columns
+from consilience.data.values import BLANKS, NUMBER
+from consilience.domain import Clique, CliqueVector, Domain, Layout
+from consilience.errors import ConsilienceError, DataError
+
+CODED_CELLS = 1 << 22
+"""Cells of a joint table up to which cliques are counted together and summed here: fewer scans."""
+
+_BLANKS_CLASS = r"[ \t\n\r\f\x0B]"
+TRIES = ("duckdb", "pyspark", "snowflake", "bigquery", "trino")
+"""Engines that can try a cast and give NULL."""
+
+
+def _ibis() -> Any:
+    try:
+        import ibis
+    except ImportError:
+        raise DataError(
+            "tables in other engines are read through Ibis, which is not installed; "
+            "run: pip install 'consilience[spark]'"
+        ) from None
+    return ibis
+
+
+@contextmanager
+def _quiet(shown: str) -> Iterator[None]:
+    """Ibis and its drivers warn about each other's future; what they refuse becomes one line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except (ConsilienceError, KeyboardInterrupt):
+            raise
+        except Exception as error:  # every driver has exceptions of its own
+            raise DataError(f"the engine refused {shown!r}: {first_line(error)}") from error
+
+
+class IbisEngine:
+    """The operations of `coding.Engine` as Ibis expressions."""
+
+    def __init__(self, backend: str) -> None:
+        self.ibis = _ibis()
+        self.backend = backend
+        name = "trim" if backend in ("sqlite", "duckdb") else "btrim"
+
+        def trim(x: str, blanks: str) -> str: ...  # pyright: ignore[reportReturnType]
+
+        self._trim: Callable[..., Any] = self.ibis.udf.scalar.builtin(
+            trim, name=name, signature=(("string", "string"), "string")
+        )
+
+    def literal(self, value: int | float | str | bool) -> Any:
+        kind = {bool: "boolean", int: "int64", float: "float64", str: "string"}[type(value)]
+        return self.ibis.literal(value, type=kind)
+
+    def null(self) -> Any:
+        return self.ibis.null("int64")
+
+    def is_null(self, x: Any) -> Any:
+        return x.isnull()
+
+    def is_nan(self, x: Any) -> Any:
+        # SQLite has no NaN: it stores NULL.
+        return self.literal(False) if self.backend == "sqlite" else x.isnan()
+
+    def negate(self, condition: Any) -> Any:
+        return ~condition
+
+    def trim(self, x: Any) -> Any:
+        if self.backend == "pyspark":  # its text literals have no form feed and no vertical tab
+            return x.re_replace(rf"^{_BLANKS_CLASS}+|{_BLANKS_CLASS}+\z", "")
+        return self._trim(x, self.literal(BLANKS))
+
+    def lower(self, x: Any) -> Any:
+        return x.lower()
+
+    def matches(self, x: Any, pattern: str) -> Any:
+        # Java's $ also matches before a last line break.
+        java = self.backend == "pyspark" and pattern.endswith("$")
+        return x.re_search(pattern[:-1] + r"\z" if java else pattern)
+
+    def part(self, x: Any, start: int, length: int) -> Any:
+        return x.substr(start - 1, length)
+
+    def to_number(self, x: Any) -> Any:
+        return self._cast(x, "float64")
+
+    def to_whole(self, x: Any) -> Any:
+        return self._cast(x, "int64")
+
+    def _cast(self, x: Any, kind: str) -> Any:
+        if not x.type().is_string():
+            return x.cast(kind)
+        if self.backend in TRIES:
+            return x.try_cast(kind)
+        if self.backend == "sqlite":  # never an error there: text that is no number is 0
+            return x.cast(kind)
+        # Elsewhere a cast may raise: only text that is a number is cast.
+        safe = x.re_search(NUMBER if kind == "float64" else "^[0-9]{1,9}$")
+        return safe.ifelse(x, self.ibis.null("string")).cast(kind)
+
+    def to_text(self, x: Any) -> Any:
+        return x.cast("string")
+
+    def year_month_day(self, x: Any) -> tuple[Any, Any, Any]:
+        return tuple(p.cast("int64") for p in (x.year(), x.month(), x.day()))  # pyright: ignore
+
+    def to_day(self, x: Any) -> Any:
+        return x.try_cast("date") if self.backend in TRIES else None
+
+    def divide(self, x: Any, by: int) -> Any:
+        return (x // self.literal(by)).cast("int64")
+
+    def case(self, branches: Sequence[tuple[Any, Any]], otherwise: Any) -> Any:
+        return self.ibis.cases(*branches, else_=otherwise) if branches else otherwise
+
+    def lookup(self, x: Any, codes: Mapping[str, int]) -> Any:
+        branches = [(x == self.literal(text), self.literal(i)) for text, i in codes.items()]
+        return self.case(branches, self.null())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EngineTable:
+    """An Ibis table coded by a schema; a `Source` of which only counts leave the engine."""
+
+    schema: Schema
+    table: Any
+    shown: str
+    progress: Callable[[int, int | None], None] | None = None
+    _columns: list[Coded] = field(init=False)
+
+    def __post_init__(self) -> None:
+        types = self.table.schema()
+        check_columns(self.schema, list(types.names), self.shown)
+        engine, parts = IbisEngine(self._backend), []
+        for column in self.schema:
+            kind, x = _reading(self.table[column.name], types[column.name])
+            parts.append(coded(column, x, kind, engine))
+        object.__setattr__(self, "_columns", parts)
+
+    @property
+    def _backend(self) -> str:
+        return self.table.get_backend().name
+
+    def __repr__(self) -> str:
+        return f"EngineTable({self.shown!r} in {self._backend}, {len(self.schema)} columns)"
+
+    @property
+    def domain(self) -> Domain:
+        return self.schema.domain
+
+    @property
+    def records(self) -> int:
+        return self.survey.records
+
+    @cached_property
+    def survey(self) -> Survey:
+        """How many rows there are and how many cells the schema had to settle, in one query."""
+        sums = {"n": self.table.count()}
+        for i, part in enumerate(self._columns):
+            sums[f"u{i}"] = self.table.count(where=part.unread)
+            sums[f"o{i}"] = self.table.count(where=part.outside)
+        with _quiet(self.shown):
+            (row,) = self.table.aggregate(**sums).to_pyarrow().to_pylist()
+        names = self.domain.attributes
+        unread = {a: int(row[f"u{i}"] or 0) for i, a in enumerate(names)}
+        outside = {a: int(row[f"o{i}"] or 0) for i, a in enumerate(names)}
+        return Survey(int(row["n"]), unread, outside)
+
+    def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
+        """Exact counts of many marginals, one GROUP BY per group of cliques whose joint table is small."""
+        layout = Layout(self.domain, cliques)
+        vector = CliqueVector(layout, np.zeros(layout.cells))
+        groups = list(joint_groups(self.domain, layout.cliques, CODED_CELLS))
+        for number, (joint, members) in enumerate(groups, 1):
+            counts = self._joint(joint)
+            for clique in members:
+                away = tuple(i for i, a in enumerate(joint) if a not in clique)
+                vector[clique][...] = counts.sum(axis=away)
+            if self.progress is not None:
+                self.progress(number, len(groups))
+        return vector
+
+    def _joint(self, clique: Clique) -> np.ndarray:
+        counts = np.zeros(self.domain.shape_of(clique))
+        if not clique:
+            counts[...] = self.records
+            return counts
+        keys = {f"c{i}": self._columns[self.domain.position(a)].code for i, a in enumerate(clique)}
+        with _quiet(self.shown):
+            coded_table = self.table.select(**keys)
+            grouped = coded_table.group_by(list(keys)).aggregate(n=lambda t: t.count())
+            found = grouped.to_pyarrow()
+        cells = tuple(found[k].to_numpy().astype(np.int64) for k in keys)
+        np.add.at(counts, cells, found["n"].to_numpy().astype(np.float64))
+        return counts
+
+
+def joint_groups(
+    domain: Domain, cliques: Sequence[Clique], most_cells: int
+) -> Iterator[tuple[Clique, list[Clique]]]:
+    """Cliques gathered greedily under joint cliques of at most so many cells: each is one scan of the table."""
+    left = sorted(cliques, key=lambda c: (-domain.size(c), cliques.index(c)))
+    while left:
+        joint, members, rest = left[0], [left[0]], []
+        for clique in left[1:]:
+            larger = domain.clique({*joint, *clique})
+            if len(larger) == len(joint) or domain.size(larger) <= most_cells:
+                joint = larger
+                members.append(clique)
+            else:
+                rest.append(clique)
+        yield joint, members
+        left = rest
+
+
+def _reading(x: Any, kind: Any) -> tuple[Kind, Any]:
+    if kind.is_boolean():
+        return "truth", x
+    if kind.is_integer():
+        return "whole", x
+    if kind.is_floating() or kind.is_decimal():
+        return "number", x
+    if kind.is_date():
+        return "day", x
+    if kind.is_timestamp():
+        return "day", x.date()
+    return "text", x if kind.is_string() else x.cast("string")
+
+
+def engine_table(
+    address: str,
+    schema: Schema,
+    *,
+    name: str | None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> EngineTable:
+    """A table by the address of its engine, such as sqlite:///people.db or postgres://host/database."""
+    ibis = _ibis()
+    with _quiet(address):
+        connection = ibis.connect(address)
+        tables = sorted(connection.list_tables())
+        if name is None and len(tables) == 1:
+            name = tables[0]
+        if name not in tables:
+            raise DataError(
+                f"one table of {address!r} must be named, got {name!r}; it has "
+                f"{', '.join(map(repr, tables)) or 'none'}"
+            )
+        table = connection.table(name)
+    return EngineTable(schema, table, f"{address}::{name}", progress)

@@ -1,0 +1,211 @@
+"""Files: what DuckDB reads, and what is wrong with a file that it can not read, in one line.
+
+CSV files have a header and are UTF-8; everything in them is text until a schema says otherwise, so that neither the types nor
+the errors depend on values.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow
+import pyarrow.dataset
+
+from consilience.data.duck_sql import quoted, text_literal
+from consilience.errors import DataError
+
+Connection = duckdb.DuckDBPyConnection
+DELIMITERS = (",", ";", "\t", "|")
+_HEADER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A table that DuckDB can scan: SQL for FROM, and what it is called in messages."""
+
+    relation: str
+    shown: str
+
+
+def open_table(
+    connection: Connection,
+    table: Any,
+    *,
+    delimiter: str | None = None,
+    name: str | None = None,
+) -> Opened:
+    """A path, or a frame in memory (pandas, polars, Arrow, a mapping of columns), as something to select from."""
+    if isinstance(table, str | Path):
+        return _open_path(connection, Path(table), delimiter, name)
+    if isinstance(table, Mapping):
+        table = pyarrow.table({k: pyarrow.array(v) for k, v in table.items()})
+    try:
+        connection.register("given", table)
+    except (duckdb.Error, TypeError, ValueError) as error:
+        raise DataError(
+            "a table must be a path, or a pandas, polars or Arrow table, got "
+            f"{type(table).__name__}: {first_line(error)}"
+        ) from error
+    return Opened("given", type(table).__name__)
+
+
+def _open_path(
+    connection: Connection, path: Path, delimiter: str | None, name: str | None
+) -> Opened:
+    shown = str(path)
+    many = any(c in shown for c in "*?[") and not path.exists()
+    if not many:
+        if not path.exists():
+            raise DataError(f"the table must be a file, got {shown!r}, which is not there")
+        if path.is_dir():
+            raise DataError(
+                f"the table must be a file, got the folder {shown!r}; name its files, "
+                f"such as '{path / '*.parquet'}'"
+            )
+        try:
+            with path.open("rb") as file:
+                empty = not file.read(1)
+        except OSError as error:
+            raise DataError(f"the table {shown!r} can not be read: {error.strerror}") from error
+        if empty:
+            raise DataError(f"the table must have a header and rows, {shown!r} is empty")
+    kinds = [s.lower() for s in path.suffixes if s.lower() not in (".gz", ".zst")]
+    kind = kinds[-1] if kinds else ""
+    if kind in (".parquet", ".pq"):
+        return Opened(f"read_parquet({text_literal(shown)})", shown)
+    if kind in (".arrow", ".feather", ".ipc"):
+        with _refused(shown, "an Arrow file"):
+            connection.register("given", pyarrow.dataset.dataset(shown, format="ipc"))
+        return Opened("given", shown)
+    if kind in (".duckdb", ".ddb"):
+        return _open_database(connection, shown, name)
+    if many:
+        raise DataError(f"only Parquet files can be named by a pattern, got {shown!r}")
+    return Opened(_csv(path, delimiter), shown)
+
+
+def _open_database(connection: Connection, shown: str, name: str | None) -> Opened:
+    with _refused(shown, "a DuckDB database"):
+        connection.execute(f"ATTACH {text_literal(shown)} AS given (READ_ONLY)")
+        listed = connection.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'given'"
+        ).fetchall()
+    tables = sorted(row[0] for row in listed)
+    if name is None and len(tables) == 1:
+        name = tables[0]
+    if name not in tables:
+        raise DataError(
+            f"one table of {shown!r} must be named, got {name!r}; it has "
+            f"{', '.join(map(repr, tables)) or 'none'}"
+        )
+    return Opened(f"given.{quoted(str(name))}", f"{shown}::{name}")
+
+
+# -- CSV ---------------------------------------------------------------------------------------------
+
+
+def _csv(path: Path, delimiter: str | None) -> str:
+    header = _header_line(path)
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise DataError(f"a delimiter must be one character, got {delimiter!r}")
+    between = delimiter or _most_frequent(header)
+    names = next(csv.reader([header], delimiter=between))
+    blank = next((i for i, n in enumerate(names, 1) if not n.strip()), None)
+    if blank is not None:
+        raise DataError(
+            f"every column of {str(path)!r} must have a name in the first line, column {blank} has none"
+        )
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise DataError(f"columns of {str(path)!r} must have different names, got {twice!r} twice")
+    columns = ", ".join(f"{text_literal(n)}: 'VARCHAR'" for n in names)
+    return (
+        f"read_csv({text_literal(str(path))}, columns = {{{columns}}}, delim = {text_literal(between)}, "
+        "header = true, auto_detect = false, quote = '\"', escape = '\"', nullstr = '')"
+    )
+
+
+def _header_line(path: Path) -> str:
+    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
+    try:
+        with opener(path, "rb") as file:
+            start = file.read(_HEADER_BYTES)
+    except (OSError, EOFError) as error:
+        raise DataError(f"the table {str(path)!r} can not be read: {error}") from error
+    if path.suffix.lower() == ".zst":
+        raise DataError(f"the table must be CSV or CSV.gz, got {str(path)!r}; unpack it first")
+    line = _first_record(start.removeprefix(b"\xef\xbb\xbf"))
+    if b"\0" in line:
+        raise DataError(
+            f"a CSV file must be text, {str(path)!r} is not; Parquet and Arrow files are known by "
+            "their names, .parquet and .arrow"
+        )
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        raise DataError(_not_utf8(str(path))) from None
+
+
+def _first_record(start: bytes) -> bytes:
+    """Up to the first line break outside of quotes."""
+    inside = False
+    for i, byte in enumerate(start):
+        if byte == 0x22:
+            inside = not inside
+        elif byte in b"\r\n" and not inside:
+            return start[:i]
+    return start
+
+
+def _most_frequent(header: str) -> str:
+    outside = "".join(header.split('"')[::2])
+    return max(DELIMITERS, key=outside.count)
+
+
+# -- what went wrong -----------------------------------------------------------------------------
+
+
+class _refused:
+    """Turns what a reader raises into one line."""
+
+    def __init__(self, shown: str, what: str) -> None:
+        self.shown, self.what = shown, what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and isinstance(error, duckdb.Error | pyarrow.ArrowException | OSError):
+            raise DataError(
+                f"{self.shown!r} must be {self.what}, and can not be read: {first_line(error)}"
+            ) from error
+
+
+def refusal(shown: str, error: Exception) -> Exception:
+    """DuckDB's error about a table as one line for a person, without any value of the table."""
+    text = str(error)
+    if isinstance(error, duckdb.InterruptException):
+        raise KeyboardInterrupt from error
+    lowered = text.lower()
+    if "unicode" in lowered or "utf-8" in lowered or "utf8" in lowered:
+        return DataError(_not_utf8(shown))
+    if "csv error on line" in lowered:
+        line = text.split(":", 2)[1].strip().split()[0] if ":" in text else "?"
+        return DataError(
+            f"every line of {shown!r} must have the columns of its first line, line {line} has not; "
+            "is another delimiter or quote used?"
+        )
+    return DataError(f"the table {shown!r} can not be read: {first_line(error)}")
+
+
+def _not_utf8(shown: str) -> str:
+    return f"a table must be UTF-8 text, {shown!r} is not; convert it, as with iconv -f LATIN1 -t UTF-8"
+
+
+def first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,56 @@
+"""Survey: what a schema had to settle in a table. For the custodian's eyes; it never enters a release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from consilience.data.schema import Schema
+from consilience.errors import DataError
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Rows, and per column the cells that were no declared value (`unread`) or out of bounds (`outside`).
+
+    Missing values are neither: they are what the schema expects of missing values.
+    """
+
+    records: int
+    unread: Mapping[str, int]
+    outside: Mapping[str, int]
+
+    @property
+    def clean(self) -> bool:
+        return not any(self.unread.values()) and not any(self.outside.values())
+
+    def refuse(self) -> None:
+        """What `--strict` does: an error that names the first column with such cells."""
+        for role, counts in (("not declared values", self.unread), ("out of bounds", self.outside)):
+            for name, count in counts.items():
+                if count:
+                    raise DataError(
+                        f"with --strict every cell must be a declared value, {count:,} of column "
+                        f"{name!r} are {role}; correct the table or the schema, or leave out --strict"
+                    )
+
+
+def check_columns(schema: Schema, present: Sequence[str], shown: str) -> None:
+    """The table and the schema must speak of the same columns; only names are looked at."""
+    absent = [c.name for c in schema if c.name not in present]
+    if absent:
+        hint = "is it another delimiter, or is the column to be taken out of the schema?"
+        raise DataError(
+            f"the table {shown!r} must have the column {absent[0]!r} of the schema, it has "
+            f"{_some(present)}; {hint}"
+        )
+    declared = {c.name for c in schema} | set(schema.ignored)
+    extra = [name for name in present if name not in declared]
+    if extra:
+        raise DataError(
+            f"the schema must declare the column {extra[0]!r} of {shown!r}, or list it under ignore"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")

@@ -1,0 +1,51 @@
+"""Tables by name: one door to whatever holds the rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from consilience.data.duck import DuckDBTable, duckdb_table
+from consilience.data.engines import EngineTable, engine_table
+from consilience.data.schema import Schema
+from consilience.data.schema_file import read_schema
+from consilience.records.dataset import Dataset
+
+Progress = Callable[[int, int | None], None]
+
+
+def read_table(
+    table: Any,
+    schema: Schema | str | os.PathLike[str],
+    *,
+    delimiter: str | None = None,
+    name: str | None = None,
+) -> Dataset:
+    """The rows of a table as codes in memory, values settled as the schema says.
+
+    table: the path of a CSV, Parquet, Arrow or DuckDB file, or a pandas, polars or Arrow table. schema: a `Schema` or the path of
+    its TOML. delimiter: of a CSV file, found in its first line unless given. name: of the table in a DuckDB file.
+    """
+    declared = schema if isinstance(schema, Schema) else read_schema(schema)
+    return duckdb_table(table, declared, delimiter=delimiter, name=name).dataset()
+
+
+def open_source(
+    table: Any,
+    schema: Schema | str | os.PathLike[str],
+    *,
+    delimiter: str | None = None,
+    progress: Progress | None = None,
+) -> DuckDBTable | EngineTable:
+    """The table as a `Source` that is counted where it is. A path or address may end in ::NAME of a table in a database."""
+    declared = schema if isinstance(schema, Schema) else read_schema(schema)
+    if isinstance(table, str | Path):
+        where, _, name = str(table).partition("::")
+        if "://" in where:
+            return engine_table(where, declared, name=name or None, progress=progress)
+        return duckdb_table(
+            where, declared, delimiter=delimiter, name=name or None, progress=progress
+        )
+    return duckdb_table(table, declared, delimiter=delimiter, progress=progress)

@@ -110,11 +110,14 @@ def maximal(domain: Domain, cliques: Iterable[Iterable[str]]) -> tuple[Clique, .
     canonical = list(dict.fromkeys(domain.clique(c) for c in cliques))
     holders: dict[str, set[int]] = {}
     kept: list[Clique] = []
+    longest = max(map(len, canonical), default=0)  # nothing contains one of these
     for i in sorted(range(len(canonical)), key=lambda i: -len(canonical[i])):
         clique = canonical[i]
         # Contained in a kept clique iff some kept clique holds every attribute of it.
         common = (
-            set.intersection(*(holders.get(a, set()) for a in clique))
+            set[int]()
+            if len(clique) == longest
+            else set.intersection(*(holders.get(a, set()) for a in clique))
             if clique
             else set(range(len(kept)))
         )

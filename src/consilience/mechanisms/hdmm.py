@@ -53,9 +53,9 @@ class HDMM(Tables):
 
     queries: for ordered attributes, what is asked along them, such as {"age": Prefix(100)} or Ranges; a clique is then asked
     the product of its attributes' queries. noise: "laplace", "gaussian", or "auto" for what the budget allows and errs least.
-    The weight of a clique in the workload multiplies its answers, so squared errors count by its square. slack: the share of the
-    expected RMSE that is given up for noise of more equal width, which reconstruction rewards (docs/hdmm.md). restarts and seed are
-    the optimiser's; the other arguments are those of `reconstruct`.
+    The weight of a clique in the workload multiplies its answers, so squared errors count by its square. slack: the share of
+    the expected RMSE that is given up for noise of more equal width, which reconstruction rewards (docs/hdmm.md). restarts
+    and seed are the optimiser's; the other arguments are those of `reconstruct`.
     """
 
     workload: Workload

@@ -51,7 +51,8 @@ class Lattice:
     def of(cls, domain: Domain, cliques: Iterable[Clique]) -> Lattice:
         given = list(cliques)
         _check_pairs(given)
-        ranks = _Ranks(len(domain), [np.array(domain.axes(c), np.int64) for c in given])
+        place = {a: i for i, a in enumerate(domain.attributes)}
+        ranks = _Ranks(len(domain), [[place[a] for a in c] for c in given])
         names, shape = domain.attributes, np.array(domain.shape, float)
         subsets = tuple(
             tuple([names[i] for i in row]) for rows in ranks.rows for row in rows.tolist()
@@ -110,12 +111,15 @@ class _Ranks:
     as every subset of a subset is here too, in lexicographic order.
     """
 
-    def __init__(self, attributes: int, cliques: Sequence[Rows]) -> None:
+    def __init__(self, attributes: int, cliques: Sequence[list[int]]) -> None:
         self.attributes = attributes
         self.keys: list[Rows] = [np.zeros(1, np.int64)]
         self.rows: list[Rows] = [np.zeros((1, 0), np.int64)]
         orders = sorted({len(c) for c in cliques})
-        stacked = {k: np.array([c for c in cliques if len(c) == k]).reshape(-1, k) for k in orders}
+        stacked = {
+            k: np.array([c for c in cliques if len(c) == k], np.int64).reshape(-1, k)
+            for k in orders
+        }
         for size in range(1, max(orders, default=0) + 1):
             found = np.concatenate([_flat(_choose(stacked[k], size)) for k in orders if k >= size])
             keys, first = np.unique(self._key(found), return_index=True)

@@ -8,6 +8,7 @@ from math import isnan
 
 from consilience.baselines import Answers
 from consilience.errors import ConsilienceError
+from consilience.markup import html_table
 
 COLUMNS = (
     ("total_variation", "total variation", ".5f"),
@@ -61,12 +62,26 @@ class Comparison:
             )
         return found
 
-    def __repr__(self) -> str:
-        shown = [
+    def _shown(self) -> list[tuple[str, str, str]]:
+        """The columns with a number in them."""
+        return [
             (field, head, form)
             for field, head, form in COLUMNS
             if any(not isnan(getattr(r, field)) for r in self.rows)
         ]
+
+    def _repr_html_(self) -> str:
+        shown = self._shown()
+        rows = []
+        for r in self.rows:
+            values = [(getattr(r, field), form) for field, _, form in shown]
+            rows.append([r.method, *("-" if isnan(v) else format(v, f) for v, f in values)])
+        title = f"Comparison on {self.cliques} measured cliques, {self.cells:,} cells, total {self.total:,.6g}"
+        refused = "; ".join(f"{r.method}: {r.refused}" for r in self.rows if not r.done)
+        return html_table(title, rows, ("method", *(h for _, h, _ in shown)), note=refused)
+
+    def __repr__(self) -> str:
+        shown = self._shown()
         lines = [["method", *(head for _, head, _ in shown)]]
         for r in self.rows:
             values = [getattr(r, field) for field, _, _ in shown]

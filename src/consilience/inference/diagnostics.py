@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from consilience.markup import html_table
 from consilience.solvers.planner import Plan
+from consilience.solvers.solution import Iteration
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class Diagnostics:
     seconds: float
     prior: str | None = None
     prior_strength: float | None = None
+    trace: tuple[Iteration, ...] = field(default=(), repr=False)
+    """The fit on its way, some hundred looks at most; empty where nobody looked."""
 
     @property
     def gap(self) -> float:
@@ -42,3 +47,51 @@ class Diagnostics:
             )
             lines.append(f"prior: {self.prior} (biased towards it){strength}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("method", self.method),
+            ("status", self.status + (f" ({self.advice})" if self.advice else "")),
+            ("objective", f"{self.objective:.6g}"),
+            ("relative gap, at most", f"{self.gap:.2g}"),
+            ("consistency violation", f"{self.violation:.2g}"),
+            ("iterations", f"{self.iterations:,}"),
+            ("seconds", f"{self.seconds:.2f}"),
+        ]
+        if self.prior is not None:
+            rows.append(("prior", f"{self.prior} (biased towards it)"))
+        return html_table("How the model was made", rows)
+
+
+MOST_LOOKS = 200
+
+
+class Trace:
+    """Keeps at most `MOST_LOOKS` iterations of the last solve, evenly spread, and passes each on to `progress`.
+
+    A solve that starts again (a prior tries several strengths) starts the trace again.
+    """
+
+    def __init__(self, progress: Callable[[Iteration], None] | None = None) -> None:
+        self.progress = progress
+        self.kept: list[Iteration] = []
+        self.seen, self.every = 0, 1
+        self.last: Iteration | None = None
+
+    def __call__(self, iteration: Iteration) -> None:
+        if self.last is not None and iteration.number <= self.last.number:
+            self.kept, self.seen, self.every = [], 0, 1
+        self.last = iteration
+        if self.seen % self.every == 0:
+            self.kept.append(iteration)
+        self.seen += 1
+        if len(self.kept) >= MOST_LOOKS:
+            self.kept, self.every = self.kept[::2], 2 * self.every
+        if self.progress is not None:
+            self.progress(iteration)
+
+    @property
+    def iterations(self) -> tuple[Iteration, ...]:
+        """What was kept, the last look included."""
+        end = [self.last] if self.last is not None and self.last not in self.kept[-1:] else []
+        return (*self.kept, *end)

@@ -23,6 +23,7 @@ from consilience.inference.sampling import Rng, SampledRows, sample_rows
 from consilience.inference.settings import Settings
 from consilience.inference.trust import Trust, trust_in
 from consilience.inference.uncertainty import Asked, Progress, Uncertainty, reach_of, uncertainties
+from consilience.markup import html_table
 from consilience.measurements import BoundMeasurement, Query, as_query
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import show_bytes
@@ -257,6 +258,18 @@ class Model:
             f"Model({len(self.domain)} attributes, total {self.total:,.6g}, {len(self.cliques)} measured cliques, "
             f"{self.graph.kind} consistency, {show_bytes(self.tau.values.nbytes)}; {d.status}, relative gap {d.gap:.1g})"
         )
+
+    def _repr_html_(self) -> str:
+        d = self.diagnostics
+        rows = [
+            ("attributes", ", ".join(f"{a} ({n})" for a, n in self.domain.sizes.items())),
+            ("total", f"{self.total:,.6g}"),
+            ("measured cliques", f"{len(self.cliques):,}"),
+            ("consistency", f"{self.graph.kind}, {len(self.graph.regions):,} regions"),
+            ("fit", f"{d.status}, relative gap {d.gap:.1g}, violation {d.violation:.1g}"),
+            ("prior", "none" if d.prior is None else f"{d.prior} (biased towards it)"),
+        ]
+        return html_table("Model", rows)
 
     # -- helpers ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, astuple, fields
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from consilience.measurements import BoundMeasurement, Identity
 from consilience.measurements.measurement import Noise
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import Option, Plan
+from consilience.solvers.solution import Iteration
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
@@ -73,9 +74,10 @@ def packed(model: Model) -> Arrays:
         "diagnostics": {
             f.name: getattr(model.diagnostics, f.name)
             for f in fields(Diagnostics)
-            if f.name != "plan"
+            if f.name not in ("plan", "trace")
         },
         "plan": None if plan is None else asdict(plan),
+        "trace": [astuple(look) for look in model.diagnostics.trace],
     }
     text = json.dumps(_to_json(described), allow_nan=False, ensure_ascii=True)
     first: Arrays = {"consilience": np.frombuffer(text.encode(), np.uint8)}
@@ -138,7 +140,11 @@ def unpacked(arrays: Mapping[str, NDArray[Any]], described: dict[str, Any]) -> d
         "graph": graph,
         "tau": tau,
         "measurements": _measurements(domain, arrays, described["queries"]),
-        "diagnostics": Diagnostics(plan=_plan(described["plan"]), **described["diagnostics"]),
+        "diagnostics": Diagnostics(
+            plan=_plan(described["plan"]),
+            trace=tuple(Iteration(*look) for look in described.get("trace", ())),
+            **described["diagnostics"],
+        ),
         "settings": _settings(described["settings"], arrays),
     }
 

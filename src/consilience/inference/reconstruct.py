@@ -8,7 +8,7 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import ConsilienceError, MeasurementError, RegionGraphError
-from consilience.inference.diagnostics import Diagnostics
+from consilience.inference.diagnostics import Diagnostics, Trace
 from consilience.inference.model import Model
 from consilience.inference.settings import Settings, solve
 from consilience.measurements import Measurement, SquaredLoss
@@ -105,8 +105,9 @@ def reconstruct(
         masks,
         likelihood,
     )
-    solution = solve(loss, graph, settings, progress)
-    return model_of(domain, loss, graph, solution, chosen, settings)
+    trace = Trace(progress)
+    solution = solve(loss, graph, settings, trace)
+    return model_of(domain, loss, graph, solution, chosen, settings, trace.iterations)
 
 
 def model_of(
@@ -116,6 +117,7 @@ def model_of(
     solution: Solution,
     chosen: Plan | None,
     settings: Settings | None = None,
+    trace: tuple[Iteration, ...] = (),
 ) -> Model:
     """The model of a solution."""
     diagnostics = Diagnostics(
@@ -131,5 +133,6 @@ def model_of(
         solution.seconds,
         None if settings is None else settings.prior,
         solution.prior_strength,
+        trace,
     )
     return Model(domain, loss.total, graph, solution.tau, loss.measurements, diagnostics, settings)

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from consilience.domain import Clique, Domain, closure, maximal
 from consilience.errors import CapacityError, ConsilienceError
+from consilience.markup import html_table
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.region_graph import RegionGraph
 
@@ -62,6 +63,21 @@ class Plan:
             )
         lines.append(f"   memory budget {show_bytes(self.budget)}: {self.reason}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                f"{o.consistency}{' (chosen)' if o.consistency == self.consistency else ''}",
+                _count(o.cells),
+                show_bytes(o.bytes),
+                f"about {_time(o.seconds)}",
+                "yes" if o.fits else "no",
+            )
+            for o in self.options
+        ]
+        head = ("consistency", "cells", "memory", "time", f"fits {show_bytes(self.budget)}")
+        title = f"Plan: {self.cliques} measured cliques, solver {self.solver}"
+        return html_table(title, rows, head, note=self.reason)
 
 
 def parse_bytes(given: str | int | float) -> int:

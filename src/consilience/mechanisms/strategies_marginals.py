@@ -34,7 +34,7 @@ class MarginalStrategy:
     """Weights theta of the marginals to measure; those that are not worth measuring are left out.
 
     `error` is (sum theta^p)^(2/p) sum_t d_t omega_t / lambda_t, p = 1 for Laplace and 2 for Gaussian noise. `gap` bounds
-    how far the error is above the least of any weights, as a share of it (Gaussian only, else None).
+    how far the error (without slack) is above the least of any weights, as a share of it (Gaussian only, else None).
     """
 
     law: Law
@@ -105,8 +105,8 @@ def optimal_marginals(
     x, value = min(
         (_descend(objective, start) for start in starts[: max(1, restarts)]), key=lambda f: f[1]
     )
-    gap = objective.gap(x) if law == "gaussian" else None
     objective, x, value = _prune(objective, x, value)
+    gap = objective.gap(x) if law == "gaussian" else None
     if slack > 0:
         x, value = _even(objective, x, value + 2 * np.log1p(slack))
     theta = np.exp(x - x.max())

@@ -69,3 +69,7 @@ class AuditError(ConsilienceError):
 
 class PotentialError(ConsilienceError):
     """Potentials that define no distribution: NaN, plus infinity, or no cell left possible."""
+
+
+class ReleaseError(ConsilienceError):
+    """A release folder can not be written, or is not what it should be."""

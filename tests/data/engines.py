@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import tempfile
 import warnings
 from collections.abc import Callable
 from datetime import date, datetime
@@ -95,6 +96,7 @@ def spark() -> Any:
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
+        "spark.sql.warehouse.dir": tempfile.mkdtemp(),
     }
     builder = SparkSession.builder.master("local[2]").appName("consilience tests")
     for key, value in settings.items():

@@ -1,0 +1,206 @@
+"""A release folder: what is in it, how it is written, and how it is read and checked again.
+
+    README.txt           what this is, for whoever gets the folder
+    release.json         promise, cost, mechanism, total, diagnostics, versions, and an index of the tables
+    schema.toml          the declared columns
+    tables/              consistent tables with standard errors, labelled, as CSV and Parquet
+    measurements/        the noisy tables that all of it was made from, with their stddev
+    model.npz            the model, for answers that are not in a table
+    ledger.json          what the ledger said when the release was paid for (if there was one)
+    manifest.json        size and SHA-256 of every other file
+
+Nothing in it depends on the data but the noisy measurements and what follows from them, and, where that is public
+(replace-one), the number of rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.data.schema import Schema
+from consilience.data.schema_file import format_schema, read_schema
+from consilience.domain import Clique
+from consilience.errors import ConsilienceError, ReleaseError
+from consilience.inference import Model, load
+from consilience.measurements import Measurement
+from consilience.release.atomic import new_folder
+from consilience.release.labelled import file_name, labelled_table, write_table
+
+FORMAT = "consilience release"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Published:
+    """A release folder as read."""
+
+    path: Path
+    model: Model
+    schema: Schema
+    facts: Mapping[str, Any]
+
+    @property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        return {c.name: c.labels for c in self.schema}
+
+    @property
+    def private(self) -> bool:
+        return bool(self.facts["private"])
+
+
+# -- writing -----------------------------------------------------------------------------------------
+
+
+def write_release(
+    target: Path,
+    *,
+    model: Model,
+    schema: Schema,
+    measurements: Sequence[Measurement],
+    tables: Mapping[Clique, NDArray[np.float64] | None],
+    facts: Mapping[str, Any],
+    ledger: Mapping[str, Any] | None,
+    readme: str,
+) -> None:
+    """Write all of it, or nothing. `tables`: {clique: standard errors or None}, the tables to publish."""
+    with new_folder(target) as draft:
+        labels = {c.name: c.labels for c in schema}
+        index = _write_tables(draft / "tables", model, labels, tables)
+        noisy = _write_measurements(draft / "measurements", labels, measurements)
+        model.save(draft / "model.npz")
+        (draft / "schema.toml").write_text(format_schema(schema), encoding="utf-8")
+        (draft / "README.txt").write_text(readme, encoding="utf-8")
+        described = {"format": FORMAT, "version": VERSION, **facts}
+        _write_json(draft / "release.json", {**described, "tables": index, "measurements": noisy})
+        if ledger is not None:
+            _write_json(draft / "ledger.json", ledger)
+        _write_json(draft / "manifest.json", {"files": _manifest(draft)})
+
+
+def _write_tables(
+    folder: Path,
+    model: Model,
+    labels: Mapping[str, Sequence[str]],
+    tables: Mapping[Clique, NDArray[np.float64] | None],
+) -> list[dict[str, Any]]:
+    folder.mkdir()
+    index = []
+    for i, (clique, stderr) in enumerate(tables.items(), 1):
+        numbers = {"count": model.marginal(clique)}
+        if stderr is not None:
+            numbers["stderr"] = stderr
+        table = labelled_table(labels, clique, numbers)
+        name = file_name(i, clique)
+        for kind in ("csv", "parquet"):
+            write_table(table, folder / f"{name}.{kind}")
+        index.append(
+            {"attributes": list(clique), "cells": table.num_rows, "file": f"tables/{name}"}
+        )
+    return index
+
+
+def _write_measurements(
+    folder: Path, labels: Mapping[str, Sequence[str]], measurements: Sequence[Measurement]
+) -> list[dict[str, Any]]:
+    """Tables with labels; answers to other queries by their numbers (the queries are in the model)."""
+    folder.mkdir()
+    index = []
+    for i, m in enumerate(measurements, 1):
+        name = file_name(i, m.attributes)
+        numbers = {"noisy": m.values, "stddev": np.full(m.values.size, m.stddev)}
+        if m.query is None:
+            table = labelled_table(labels, m.attributes, numbers)
+        else:
+            table = labelled_table({}, (), {"row": np.arange(m.values.size), **numbers})
+        table = table.append_column("noise", [[m.noise] * table.num_rows])
+        write_table(table, folder / f"{name}.csv")
+        index.append(
+            {
+                "attributes": list(m.attributes),
+                "stddev": m.stddev,
+                "noise": m.noise,
+                "query": None if m.query is None else repr(m.query),
+                "file": f"measurements/{name}.csv",
+            }
+        )
+    return index
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
+    files = sorted(f for f in folder.rglob("*") if f.is_file())
+    return {
+        f.relative_to(folder).as_posix(): {"bytes": f.stat().st_size, "sha256": _sha256(f)}
+        for f in files
+    }
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# -- reading -----------------------------------------------------------------------------------------
+
+
+def read_release(path: Path) -> Published:
+    """A release folder, every file checked against the manifest; what was added later (a report) is left alone."""
+    if not path.is_dir():
+        what = "is not a folder" if path.exists() else "is not there"
+        raise ReleaseError(
+            f"a release must be a folder that was made by release, {str(path)!r} {what}"
+        )
+    listed = _read_json(path / "manifest.json").get("files")
+    if not isinstance(listed, dict):
+        raise ReleaseError(f"the manifest of {str(path)!r} must list its files, it does not")
+    for name, said in listed.items():
+        file = path / name
+        if (
+            not file.is_file()
+            or file.stat().st_size != said["bytes"]
+            or _sha256(file) != said["sha256"]
+        ):
+            raise ReleaseError(
+                f"every file of a release must be as it was written, {name!r} of {str(path)!r} is not; "
+                "get the folder again from where it was published"
+            )
+    facts = _read_json(path / "release.json")
+    if facts.get("format") != FORMAT or not isinstance(facts.get("version"), int):
+        raise ReleaseError(f"{str(path)!r} must be a release folder, it is something else")
+    if facts["version"] > VERSION:
+        raise ReleaseError(
+            f"{str(path)!r} must be of version {VERSION} or older, got {facts['version']}; upgrade to read it"
+        )
+    try:
+        schema = read_schema(path / "schema.toml")
+        model = load(path / "model.npz")
+    except ConsilienceError as error:
+        raise ReleaseError(f"the release {str(path)!r} can not be used: {error}") from error
+    if schema.domain != model.domain:
+        raise ReleaseError(f"the schema of {str(path)!r} must be that of its model, it is another")
+    return Published(path, model, schema, facts)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ReleaseError(
+            f"a release must be a folder that was made by release, {str(path.parent)!r} has no {path.name}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ReleaseError(
+            f"{str(path)!r} can not be read: {str(error).splitlines()[0]}"
+        ) from error
+    return content if isinstance(content, dict) else {}

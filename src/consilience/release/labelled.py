@@ -1,0 +1,54 @@
+"""Labelled tables: one row per cell, its labels first and its numbers after them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from consilience.errors import DataError
+
+Labels = Mapping[str, Sequence[str]]
+"""{attribute: the label of each code}."""
+
+
+def labelled_table(
+    labels: Labels, attributes: Sequence[str], numbers: Mapping[str, NDArray[Any]]
+) -> pyarrow.Table:
+    """Arrays over the cells of a clique as a table: the last attribute changes fastest."""
+    clash = [name for name in numbers if name in attributes]
+    if clash:
+        raise DataError(
+            f"no attribute may be called {clash[0]!r}, which is the name of a result; rename it in the schema"
+        )
+    shape = tuple(len(labels[a]) for a in attributes)
+    columns: dict[str, Any] = {}
+    for name, index in zip(attributes, np.indices(shape, dtype=np.int32, sparse=True), strict=True):
+        codes = np.broadcast_to(index, shape).reshape(-1)
+        words = pyarrow.array(labels[name], pyarrow.string())
+        columns[name] = words.take(pyarrow.array(codes))
+    for name, values in numbers.items():
+        columns[name] = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
+    return pyarrow.table(columns)
+
+
+def write_table(table: pyarrow.Table, path: Path) -> None:
+    """A table as CSV or Parquet, by the name of the file."""
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        pyarrow.csv.write_csv(table, path, pyarrow.csv.WriteOptions(quoting_style="needed"))
+
+
+def file_name(number: int, attributes: Sequence[str]) -> str:
+    """A name that every file system takes; the index says what is in it."""
+    words = "-".join(
+        "".join(c if c.isalnum() and c.isascii() else "_" for c in a) for a in attributes
+    )
+    return f"{number:04d}-{words[:80]}" if words else f"{number:04d}"

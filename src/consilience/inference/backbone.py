@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +42,7 @@ REFUSALS = 32
 """A round also ends after this many cliques in a row that do not fit."""
 ROUGH_TOURS = 8
 LEAST_TOURS, MOST_TOURS = 20, 200
-MOST_CELLS = 1e9
+MOST_CELLS = 4e8
 """Cells that the last fit may pass over: a second or two. A limit on work, not on time, so that results repeat."""
 
 Progress = Callable[[int, int], None]
@@ -155,14 +156,14 @@ class _Growth:
     def first(self, start: Backbone | None) -> list[Clique]:
         """The heaviest tree of pairs, or an earlier backbone's cliques where they connect as much."""
         pairs = self.known.pairs
-        tree = spanning_tree(self.domain, [(p, mutual_information(self.table(p))) for p in pairs])
-        singles = [c for c in self.known.cliques if len(c) == 1]
         if start is not None:
             kept = [c for c in start.cliques if self.known.holds(c)]
-            held = [(p, 1.0) for p in pairs if any(set(p) <= set(c) for c in kept)]
-            if len(spanning_tree(self.domain, held)) == len(tree):
+            held = {p for c in kept for p in combinations(c, 2)}
+            linked = [len(spanning_tree(self.domain, [(p, 1.0) for p in s])) for s in (held, pairs)]
+            if linked[0] == linked[1]:
                 return kept
-        return [*tree, *singles]
+        tree = spanning_tree(self.domain, [(p, mutual_information(self.table(p))) for p in pairs])
+        return [*tree, *(c for c in self.known.cliques if len(c) == 1)]
 
     def fits(self, chosen: list[Clique], *, always: bool = False) -> SupportTree | None:
         """The tree of the chosen cliques and its possible cells, if there are not too many."""

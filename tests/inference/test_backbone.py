@@ -1,0 +1,211 @@
+"""The backbone: maximum entropy on chosen cliques, exact answers of any attributes, a choice that fits and connects."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claims.judges import marginal
+from consilience.domain import CliqueVector, Domain
+from consilience.inference.backbone import Backbone, backbone_of, build_backbone
+from consilience.inference.known import Known
+from consilience.inference.spanning import mutual_information, spanning_tree
+from consilience.inference.support import SupportTree, possible_cells
+from consilience.inference.tree_fit import fit_tree
+from consilience.regions import RegionGraph
+from consilience.regions.junction_tree import JunctionTree
+from inference.cases import known_of, maximum_entropy, random_joint, unrealisable
+
+D = Domain({"a": 4, "b": 3, "c": 5, "d": 2, "e": 3})
+WORDS = [
+    "ab bc cd de",
+    "ab bc cd ad",
+    "abc bcd de ae",
+    "ab ac ad ae",
+    "abcd",
+    "a b cd",
+    "ab de",
+    "ab bcde abcde",
+]
+
+
+@pytest.mark.parametrize("zeros", [0.0, 0.6])
+@pytest.mark.parametrize("words", WORDS)
+def test_everything_chosen_is_the_maximum_entropy_model(words: str, zeros: float) -> None:
+    known = known_of(D, random_joint(D, 1, zeros), words)
+    found = backbone_of(known)
+    judge = maximum_entropy(D, known)
+    assert found.whole
+    assert found.cliques == known.cliques
+    for k in (0, 1, 2, 3, 5):
+        for asked in combinations(D.attributes, k):
+            expected = marginal(D, judge, asked)
+            np.testing.assert_allclose(
+                found.marginal(asked), expected, atol=2e-3 if zeros else 1e-6
+            )
+            np.testing.assert_allclose(found.marginal(asked).sum(), 1.0)
+    np.testing.assert_allclose(found.marginal(("b", "a")), found.marginal(("a", "b")))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sets(st.sampled_from(list(combinations("abcde", 2))), min_size=1, max_size=6),
+)
+def test_beliefs_are_one_distribution(seed: int, cliques: set[tuple[str, str]]) -> None:
+    """Full tables agree on separators, and their product over the separators is the joint behind every answer."""
+    known = known_of(D, random_joint(D, seed, 0.3), " ".join("".join(c) for c in sorted(cliques)))
+    found = backbone_of(known)
+    tree, p = found.tree, np.ones(D.shape)
+    for c in tree.cliques:
+        p = p * found.beliefs[c].reshape([D[a] if a in c else 1 for a in D])
+    for (i, j), s in zip(tree.edges, tree.separators, strict=True):
+        one, other = (found.beliefs.project(tree.cliques[k]) for k in (i, j))
+        down = [
+            t.sum(axis=tuple(x for x, a in enumerate(tree.cliques[k]) if a not in s))
+            for t, k in ((one, i), (other, j))
+        ]
+        np.testing.assert_allclose(*down, atol=1e-12)
+        below = down[0].reshape([D[a] if a in s else 1 for a in D])
+        p = np.divide(p, below, out=np.zeros_like(p), where=below > 0)
+    for asked in combinations(D.attributes, 2):
+        np.testing.assert_allclose(found.marginal(asked), marginal(D, p, asked), atol=1e-10)
+    np.testing.assert_allclose(found.marginal(("a", "c", "e")), marginal(D, p, "ace"), atol=1e-10)
+
+
+# -- the choice ------------------------------------------------------------------------------------------
+
+
+def grid(side: int, size: int, seed: int) -> Known:
+    """Pairs of a grid, tables of a random joint that each agrees with its neighbours on single attributes."""
+    rng = np.random.default_rng(seed)
+    names = [f"x{i}{j}" for i in range(side) for j in range(side)]
+    domain = Domain(dict.fromkeys(names, size))
+    cliques = [
+        (f"x{i}{j}", f"x{i + di}{j + dj}")
+        for i in range(side)
+        for j in range(side)
+        for di, dj in ((0, 1), (1, 0))
+        if i + di < side and j + dj < side
+    ]
+    graph = RegionGraph.saturated(domain, cliques)
+    tables = {}
+    for r in graph.regions:
+        lean = rng.uniform(0.2, 0.9) / size
+        tied = lean * np.eye(size) + (1 - lean * size) / size**2
+        tables[r] = tied if len(r) == 2 else np.full(size, 1 / size)
+    return Known.of(graph, CliqueVector.from_tables(domain, tables), cliques)
+
+
+def test_it_grows_with_the_budget_and_keeps_within_it() -> None:
+    known = grid(5, 4, 0)
+    chosen: list[Backbone] = [backbone_of(known, 32 * cells) for cells in (600, 3000, 30_000)]
+    sizes = [b.fit.support.size for b in chosen]
+    counts = [len(b.cliques) for b in chosen]
+    assert all(size <= cells for size, cells in zip(sizes, (600, 3000, 30_000), strict=True))
+    assert counts == sorted(counts)
+    assert 24 <= counts[0] < counts[-1]
+    assert not chosen[0].whole
+    for b in chosen:  # it connects what the model connects
+        pairs = [(p, 1.0) for c in b.cliques for p in combinations(c, 2)]
+        assert len(spanning_tree(known.domain, pairs)) == len(known.domain) - 1
+        for c in b.cliques:
+            assert np.abs(b.marginal(c) - known.table(c)).sum() <= b.misfit + 1e-9
+
+
+def test_the_first_choice_is_the_heaviest_tree() -> None:
+    known = grid(4, 3, 1)
+    least = backbone_of(known, 32 * 200)
+    weight = {c: mutual_information(known.table(c)) for c in known.cliques}
+    best = spanning_tree(known.domain, weight.items())
+    assert set(best) <= set(least.cliques)
+    left = [weight[c] for c in known.cliques if c not in set(best)]
+    assert len(best) == 15
+    assert min(weight[c] for c in best) <= max(left)
+
+
+def test_the_same_bits_every_time_and_progress() -> None:
+    known = grid(4, 3, 2)
+    seen: list[tuple[int, int]] = []
+    one = backbone_of(known, 32 * 900, lambda *s: seen.append(s))
+    other = backbone_of(known, 32 * 900)
+    assert one.cliques == other.cliques
+    np.testing.assert_array_equal(one.beliefs.values, other.beliefs.values)
+    assert seen[0] == (0, seen[0][1])
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_a_start_is_kept_and_a_focus_is_favoured() -> None:
+    known = grid(4, 3, 3)
+    before = backbone_of(known, 32 * 700)
+    after = backbone_of(known, 32 * 2000, start=before)
+    assert set(before.cliques) <= set(after.cliques)
+    focus = ("x00", "x33")
+
+    def touching(b: Backbone) -> int:
+        return sum(bool(set(c) & set(focus)) for c in b.cliques)
+
+    assert touching(backbone_of(known, 32 * 400, focus=focus)) >= touching(
+        backbone_of(known, 32 * 400)
+    )
+
+
+def test_tables_that_no_joint_has_are_met_half_way() -> None:
+    """Fitting would go round in circles; the compromise misses each of three contradicting tables alike."""
+    found = backbone_of(unrealisable(0.95))
+    known = unrealisable(0.95)
+    missed = [np.abs(found.marginal(c) - known.table(c)).sum() for c in known.cliques]
+    assert max(missed) - min(missed) <= 0.05
+    assert 0.1 < max(missed) < 1.0
+    contradiction = backbone_of(unrealisable(1.0))  # its zeros rule out every record
+    assert np.isfinite(contradiction.beliefs.values).all()
+    assert contradiction.fit.support.size == contradiction.tree.cells
+
+
+# -- pieces ----------------------------------------------------------------------------------------------
+
+
+def test_possible_cells_are_those_that_no_mask_forbids() -> None:
+    rng = np.random.default_rng(0)
+    sizes = (3, 4, 2, 5)
+    masks = [
+        ((0, 1), rng.random((3, 4)) < 0.5),
+        ((1, 2, 3), rng.random((4, 2, 5)) < 0.6),
+        ((3,), rng.random(5) < 0.8),
+    ]
+    alive = np.ones(sizes, bool)
+    for members, mask in masks:
+        alive &= mask.reshape([n if a in members else 1 for a, n in enumerate(sizes)])
+    found = possible_cells((0, 1, 2, 3), sizes, masks, 1000)
+    np.testing.assert_array_equal(found, np.argwhere(alive))
+    assert possible_cells((0, 1, 2, 3), sizes, masks, int(alive.sum()) - 1) is None
+
+
+def test_a_warm_start_is_already_there() -> None:
+    known = known_of(D, random_joint(D, 2), "ab bc cd ad ac")
+    targets = CliqueVector.from_tables(D, {c: known.table(c) for c in known.cliques})
+    support = SupportTree.of(JunctionTree.of(D, known.cliques), targets, 1000)
+    assert support is not None
+    cold = fit_tree(support, targets, tours=1000, tolerance=1e-9)
+    assert cold.tours > 5
+    assert cold.misfit <= 1e-9
+    warm = fit_tree(support, targets, theta=cold.theta, tours=1000, tolerance=1e-8)
+    assert warm.tours == 1
+
+
+def test_build_backbone_takes_a_model() -> None:
+    import consilience as cs
+
+    made = [cs.Measurement(("a", "b"), np.ones((4, 3)), stddev=1.0)]
+    model = cs.reconstruct(D, made, total=12.0)
+    found = build_backbone(model)
+    assert (
+        repr(found) == "Backbone(every clique, 22 of 22 cells possible, misfit 1e-16)"
+        or found.misfit < 1e-12
+    )
+    np.testing.assert_allclose(found.marginal(("c", "e")), 1 / 15)
+    assert model.backbone is model.backbone

@@ -8,13 +8,12 @@ from operator import index
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, xlog1py, xlogy
 
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.errors import ConsilienceError
-from consilience.inference.backbone import DEFAULT_MEMORY, build_backbone
-from consilience.inference.sampling_moves import RowMoves, widths
+from consilience.inference.known import Known
+from consilience.inference.sampling_moves import RowMoves, impossible_rows, widths
 from consilience.inference.sampling_tree import RowCodes, tree_rows
 from consilience.records import Dataset
 from consilience.regions.junction_tree import JunctionTree
@@ -27,6 +26,8 @@ SWEEPS = 8
 """Passes over rows and attributes when rows are moved and the caller does not say how many."""
 AGREE = 1e-6
 """Tables that differ by less than this (L1) on their separator are one distribution."""
+FITTED = 1e-4
+"""A backbone that meets every table of the model to this (L1) is the model."""
 
 Progress = Callable[[int, int], None]
 Rng = np.random.Generator | int | None
@@ -34,7 +35,7 @@ Rng = np.random.Generator | int | None
 
 @dataclass(frozen=True, eq=False)
 class SampledRows:
-    """Rows and how far their tables are from the model's: mean total variation over its maximal regions.
+    """Rows and how far their tables are from the model's: mean total variation over its cliques.
 
     `exact`: each row is distributed as the model, and none was moved. `distance` is what was reached, `before` what it was
     before rows were moved, `independent` what as many independent rows would have on average. `moved` is the share of
@@ -45,7 +46,7 @@ class SampledRows:
     exact: bool
     distance: float
     worst: float
-    worst_region: Clique
+    worst_clique: Clique
     before: float
     independent: float
     moved: float
@@ -57,7 +58,7 @@ class SampledRows:
         lines = [
             f"{len(self.data):,} rows drawn {how}",
             f"mean total variation to the model's tables {self.distance:.2g} "
-            f"(independent rows: {self.independent:.2g}), worst {self.worst:.2g} at {self.worst_region}",
+            f"(independent rows: {self.independent:.2g}), worst {self.worst:.2g} at {self.worst_clique}",
         ]
         if self.sweeps:
             lines.append(
@@ -74,60 +75,65 @@ def sample_rows(
     rng: Rng = None,
     *,
     sweeps: int | None = None,
-    memory: str | int | float = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> SampledRows:
     """n rows of a model, and the distance that is left. `Model.sample` says what the arguments mean."""
     n = _count("n, the number of rows,", n)
+    asked = None if sweeps is None else _count("sweeps", sweeps)
     generator = np.random.default_rng(rng)
-    own = _own_tree(model)
-    if own is None:
-        backbone = build_backbone(model, memory)
-        tree, beliefs = backbone.tree, backbone.beliefs
-    else:
-        tree, beliefs = own
-    default = SWEEPS if own is None else 0
-    asked = default if sweeps is None else _count("sweeps", sweeps)
+    tree, beliefs, exact = _distribution(model)
+    if asked is None:
+        asked = 0 if exact else SWEEPS
+    tau = _targets(model.known)
     possible = model.settings.possible if model.settings is not None else {}
-    moves = RowMoves(model.tau, masks_of(model.graph, possible) if possible else None)
+    allowed = masks_of(model.graph, possible) if possible else None
+    moves = RowMoves(tau, None if allowed is None else _down_to(tau, allowed, model.known))
     step = _Steps(len(tree.cliques) + asked * len(moves.phases), progress)
-    codes = tree_rows(tree, beliefs, n, generator, step)
-    drawn = codes.copy() if asked else codes
-    before = moves.counts(codes)
+    drawn = tree_rows(tree, beliefs, n, generator, step)
+    codes = drawn.copy() if asked else drawn
     for k, width in enumerate(widths(n, asked)):
         moves.sweep(codes, width, step, part=k)
-    replaced = _replace_impossible(moves, codes, generator)
+    replaced = 0 if allowed is None else _replace_impossible(allowed, codes, generator)
     moved = float((codes != drawn).mean()) if asked and n else 0.0
+    before = moves.counts(drawn) if asked else moves.counts(codes)
     if asked:
         # Rows that come first were moved first; a shuffle makes any part of the rows a sample like any other.
         codes = codes[generator.permutation(n)]
-    data = Dataset(codes, model.domain)
-    return _report(model, data, own is not None and not asked, before, moved, asked, replaced)
-
-
-def _report(
-    model: Model,
-    data: Dataset,
-    exact: bool,
-    before: Buffer,
-    moved: float,
-    sweeps: int,
-    replaced: int,
-) -> SampledRows:
-    roots, n = model.graph.roots, len(data)
-    regions = [model.graph.regions[i] for i in roots]
-    after = data.marginals(model.graph.regions).values
-    layout, p = model.tau.layout, model.tau.values
-    if n == 0:
-        nan = float("nan")
-        return SampledRows(data, exact, nan, nan, (), nan, nan, 0.0, sweeps, 0)
-    lost, had = (_by_region(layout.offsets, np.abs(c / n - p))[roots] / 2 for c in (after, before))
-    floor = _by_region(layout.offsets, independent_deviation(n, p))[roots] / (2 * n)
-    worst = int(lost.argmax())
+    left = _Distances.of(tau, moves.counts(codes), n, model.known.cliques)
     return SampledRows(
-        data, exact, float(lost.mean()), float(lost[worst]), regions[worst], float(had.mean()),
-        float(floor.mean()), moved, sweeps, replaced,
-    )  # fmt: skip
+        Dataset(codes, model.domain),
+        exact and not asked and not replaced,
+        left.mean,
+        left.worst,
+        left.worst_clique,
+        _Distances.of(tau, before, n, model.known.cliques).mean,
+        _Distances.of(tau, None, n, model.known.cliques).mean,
+        moved,
+        asked,
+        replaced,
+    )
+
+
+@dataclass(frozen=True)
+class _Distances:
+    """Total variation between the rows' tables and the model's, over the model's cliques; of independent rows without counts."""
+
+    mean: float
+    worst: float
+    worst_clique: Clique
+
+    @classmethod
+    def of(
+        cls, tau: CliqueVector, counts: Buffer | None, n: int, cliques: tuple[Clique, ...]
+    ) -> _Distances:
+        if n == 0:
+            return cls(float("nan"), float("nan"), ())
+        p = tau.values
+        cells = independent_deviation(n, p) if counts is None else np.abs(counts - n * p)
+        places = [tau.layout.index[c] for c in cliques]
+        found = np.add.reduceat(cells, tau.layout.offsets[:-1])[places] / (2 * n)
+        worst = int(found.argmax())
+        return cls(float(found.mean()), float(found[worst]), cliques[worst])
 
 
 def independent_deviation(n: int, p: Buffer) -> Buffer:
@@ -138,28 +144,45 @@ def independent_deviation(n: int, p: Buffer) -> Buffer:
     return 2.0 * np.exp(ways + xlogy(m + 1, q) + xlog1py(n - m, -q))
 
 
-def _own_tree(model: Model) -> tuple[JunctionTree, CliqueVector] | None:
+def _distribution(model: Model) -> tuple[JunctionTree, CliqueVector, bool]:
+    """A tree and its beliefs, and whether they are the model: its own tables where they make a tree, else the backbone."""
+    own = _own_tree(model.known)
+    if own is not None:
+        return *own, True
+    backbone = model.backbone
+    return backbone.tree, backbone.beliefs, backbone.whole and backbone.misfit <= FITTED
+
+
+def _own_tree(known: Known) -> tuple[JunctionTree, CliqueVector] | None:
     """The model's tables as one distribution along a junction tree, where they are one: every clique in model, all agreeing."""
-    domain, graph = model.domain, model.graph
-    tree = JunctionTree.of(domain, [graph.regions[i] for i in graph.roots])
-    if any(len(c) > 1 and not model.in_model(c) for c in tree.cliques):
+    tree = JunctionTree.of(known.domain, known.cliques)
+    if any(len(c) > 1 and not known.holds(c) for c in tree.cliques):
         return None
-    tables = {
-        c: model.tau.project(c)
-        if model.in_model(c)
-        else np.full(domain.shape_of(c), 1.0 / domain.size(c))
-        for c in tree.cliques
-    }
+    tables = {c: known.table(c) for c in tree.cliques}
     for (i, j), separator in zip(tree.edges, tree.separators, strict=True):
         one, other = (_down(tables[tree.cliques[k]], tree.cliques[k], separator) for k in (i, j))
         if np.abs(one - other).sum() > AGREE:
             return None
-    return tree, CliqueVector.from_tables(domain, tables)
+    return tree, CliqueVector.from_tables(known.domain, tables)
 
 
-def _replace_impossible(moves: RowMoves, codes: RowCodes, rng: np.random.Generator) -> int:
+def _targets(known: Known) -> CliqueVector:
+    """The tables that rows are moved towards: all that the model is trusted on, the smaller ones as well."""
+    inside = [r for r in known.graph.regions if r and known.holds(r)]
+    cliques = dict.fromkeys([*known.cliques, *inside])
+    return CliqueVector.from_tables(known.domain, {c: known.table(c) for c in cliques})
+
+
+def _down_to(tau: CliqueVector, allowed: CliqueVector, known: Known) -> CliqueVector:
+    """Positive where some possible cell of the clique's region lies."""
+    regions = {c: known.region_of(c) or c for c in tau.cliques}
+    tables = {c: _down(allowed[r], r, c) for c, r in regions.items()}
+    return CliqueVector.from_tables(tau.domain, tables)
+
+
+def _replace_impossible(allowed: CliqueVector, codes: RowCodes, rng: np.random.Generator) -> int:
     """Rows in an impossible cell become copies of possible rows; how many there were."""
-    bad = moves.impossible_rows(codes)
+    bad = impossible_rows(allowed, codes)
     if not bad.any():
         return 0
     good = np.flatnonzero(~bad)
@@ -174,10 +197,6 @@ def _replace_impossible(moves: RowMoves, codes: RowCodes, rng: np.random.Generat
 
 def _down(table: Buffer, clique: Clique, kept: Clique) -> Buffer:
     return table.sum(axis=tuple(i for i, a in enumerate(clique) if a not in kept))
-
-
-def _by_region(offsets: NDArray[np.int64], cells: Buffer) -> Buffer:
-    return np.add.reduceat(cells, offsets[:-1])
 
 
 def _count(what: str, given: int) -> int:

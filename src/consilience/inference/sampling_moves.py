@@ -91,18 +91,6 @@ class RowMoves:
     def counts(self, codes: RowCodes) -> Buffer:
         return Dataset(codes, self.layout.domain).marginals(self.layout.cliques).values
 
-    def impossible_rows(self, codes: RowCodes) -> NDArray[np.bool_]:
-        """Which rows fall in a cell that may hold none."""
-        bad = np.zeros(len(codes), np.bool_)
-        if self.impossible is None or not len(codes):
-            return bad
-        domain, offsets = self.layout.domain, self.layout.offsets
-        for i, clique in enumerate(self.layout.cliques):
-            table = self.impossible[offsets[i] : offsets[i + 1]].reshape(self.layout.shapes[i])
-            if table.any():
-                bad |= table[tuple(codes[:, domain.position(a)] for a in clique)]
-        return bad
-
     def sweep(
         self, codes: RowCodes, width: float, step: Callable[[], None] = lambda: None, part: int = 0
     ) -> int:
@@ -138,6 +126,16 @@ class RowMoves:
             made += accept(*arguments)
         lay_back(deviation, p.at, p.left, p.right, p.size, p.to, self._laid)
         return made
+
+
+def impossible_rows(allowed: CliqueVector, codes: RowCodes) -> NDArray[np.bool_]:
+    """Which rows fall in a cell that may hold none."""
+    bad = np.zeros(len(codes), np.bool_)
+    for clique, table in allowed.items():
+        if not table.all():
+            at = tuple(codes[:, allowed.domain.position(a)] for a in clique)
+            bad |= table[at] == 0
+    return bad
 
 
 def widths(n: int, sweeps: int) -> list[float]:

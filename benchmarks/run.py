@@ -24,6 +24,7 @@ import engine
 import large
 import reconstruction
 import rival_mbi
+import sampling
 from rich.console import Console
 from rich.table import Table
 from rows import Row
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "engine": engine.rows,
     "reconstruction": reconstruction.rows,
     "large": large.rows,
+    "sampling": sampling.rows,
     "mbi": rival_mbi.rows,
 }
 RESULTS = Path(__file__).parents[1] / "results" / "bench.json"
@@ -41,7 +43,9 @@ RESULTS = Path(__file__).parents[1] / "results" / "bench.json"
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
-@click.option("--full", is_flag=True, help="Also the largest sizes: 100,000 triples, 84 million cells.")
+@click.option(
+    "--full", is_flag=True, help="Also the largest sizes: 100,000 triples, 84 million cells."
+)
 def main(names: tuple[str, ...], full: bool) -> None:
     """Run the benchmarks NAMES (all of them if none is named) and print one table."""
     console = Console(width=None if sys.stdout.isatty() else 160)

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from consilience.data.columns import CLIP, Boolean, Categorical, Column
 from consilience.data.dates import Dates
 from consilience.data.numeric import Numeric
-from consilience.data.values import DAY, NO, NUMBER, YES
+from consilience.data.values import DAY, LONGEST_NUMBER, NO, NUMBER, YES
 from consilience.errors import DataError
 
 Kind = Literal["text", "truth", "whole", "number", "day"]
@@ -145,7 +145,7 @@ def _numeric(c: Numeric, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
     gone = e.literal(ends.missing_code)
     match kind:
         case "text":
-            readable = e.matches(x, NUMBER)
+            readable = spells_number(x, e)
             number = e.to_number(x)
         case "truth":
             readable, number = e.literal(True), e.case([(x, e.literal(1.0))], e.literal(0.0))
@@ -163,6 +163,11 @@ def _numeric(c: Numeric, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
     never = e.literal(False)
     outside = e.case([(missing, never), (e.negate(readable), never)], beyond)
     return Coded(code, _and_not(missing, e.negate(readable), e), outside)
+
+
+def spells_number(x: Any, e: Engine) -> Any:
+    """Whether a text is a number."""
+    return e.matches(x, NUMBER) & (e.part(x, LONGEST_NUMBER + 1, 1) == e.literal(""))
 
 
 def _bin(x: Any, edges: Sequence[float], first: int, last: int, e: Engine) -> Any:

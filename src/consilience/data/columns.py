@@ -8,7 +8,6 @@ not declared, count as missing unless said otherwise.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -18,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.data.values import BLANKS, NUMBER, Cell, Values, cells, yes_or_no
+from consilience.data.values import BLANKS, Cell, Values, cells, spells_number, yes_or_no
 from consilience.errors import DataError
 
 MISSING = "(missing)"
@@ -110,7 +109,7 @@ class Categorical:
     @cached_property
     def by_number(self) -> dict[float, int]:
         """Labels that spell a number; of two that spell the same one the first counts."""
-        spelled = [(i, v) for i, v in enumerate(self.values) if re.match(NUMBER, v)]
+        spelled = [(i, v) for i, v in enumerate(self.values) if spells_number(v)]
         return {float(v): i for i, v in reversed(spelled)}
 
     @cached_property

@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from consilience.data.coding import spells_number
 from consilience.data.columns import OTHER, Boolean, Categorical, Column
 from consilience.data.dates import Dates
 from consilience.data.duck import connect, types_of
@@ -23,7 +24,7 @@ from consilience.data.files import Connection, Opened, open_table, refusal
 from consilience.data.numeric import Numeric
 from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema
-from consilience.data.values import DAY, NUMBER
+from consilience.data.values import DAY
 from consilience.errors import DataError
 
 MOST_LABELS = 60
@@ -106,7 +107,7 @@ class _Look:
         if kind == "day":
             return self._days(x)
         text = Sql(f"nullif({engine.trim(x)}, '')")
-        numbers = engine.case([(engine.matches(text, NUMBER), engine.to_number(text))], Sql("NULL"))
+        numbers = engine.case([(spells_number(text, engine), engine.to_number(text))], Sql("NULL"))
         days = engine.case([(engine.matches(text, DAY), self._day(text))], Sql("NULL"))
         present, as_number, as_day, distinct, words = self._row(
             f"count({text}), count({numbers}), count({days}), count(DISTINCT {text}), "

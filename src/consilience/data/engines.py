@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from consilience.data.coding import Coded, Kind, coded
+from consilience.data.coding import Coded, Kind, coded, spells_number
 from consilience.data.files import first_line
 from consilience.data.schema import Schema
 from consilience.data.survey import Survey, check_columns
-from consilience.data.values import BLANKS, NUMBER
+from consilience.data.values import BLANKS
 from consilience.domain import Clique, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError, DataError
 
@@ -115,7 +115,7 @@ class IbisEngine:
         if self.backend == "sqlite":  # never an error there: text that is no number is 0
             return x.cast(kind)
         # Elsewhere a cast may raise: only text that is a number is cast.
-        safe = x.re_search(NUMBER if kind == "float64" else "^[0-9]{1,9}$")
+        safe = spells_number(x, self) if kind == "float64" else x.re_search("^[0-9]{1,9}$")
         return safe.ifelse(x, self.ibis.null("string")).cast(kind)
 
     def to_text(self, x: Any) -> Any:

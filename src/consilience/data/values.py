@@ -23,8 +23,10 @@ Values = NDArray[Any]
 BLANKS = " \t\n\r\f\v"
 """What is taken off both ends of a text; a text of blanks alone is a missing value."""
 
-NUMBER = r"^[+-]?([0-9]{1,100}[.]?[0-9]{0,100}|[.][0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
-"""Text that is a number. Bounded, so that every such text is a finite number in every engine."""
+NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]{1,2})?$"
+"""Text that is a number, if it is no longer than `LONGEST_NUMBER`."""
+LONGEST_NUMBER = 100
+"""Characters. Bounded, as exponents are, so that every such text is a finite number in every engine."""
 
 DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
 """The start of a text that is a day, alone or followed by T or a space and a time."""
@@ -69,13 +71,17 @@ def cells(values: Values) -> list[Cell]:
     return [cell(v) for v in (values if values.dtype.kind == "M" else values.tolist())]
 
 
+def spells_number(text: str) -> bool:
+    return len(text) <= LONGEST_NUMBER and _number.match(text) is not None
+
+
 def number(value: Cell) -> float:
     """The number in a cell; NaN where there is none."""
     match value:
         case None | date():
             return float("nan")
         case str():
-            return float(value) if _number.match(value) else float("nan")
+            return float(value) if spells_number(value) else float("nan")
         case _:
             try:
                 return float(value)

@@ -1,4 +1,4 @@
-"""Problem 4: least violation of the overlaps, then maximum entropy (or least divergence from a start). Judge: a conic solver, twice."""
+"""Problem 4: least violation of the overlaps, then maximum entropy (or least divergence from a start). Judge: Clarabel, twice."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import consilience as cs
 from claims.judges import marginal
 from consilience.domain import CliqueVector, Domain
 from consilience.inference.backbone import Backbone, backbone_of, build_backbone
@@ -198,8 +199,6 @@ def test_a_warm_start_is_already_there() -> None:
 
 
 def test_build_backbone_takes_a_model() -> None:
-    import consilience as cs
-
     made = [cs.Measurement(("a", "b"), np.ones((4, 3)), stddev=1.0)]
     model = cs.reconstruct(D, made, total=12.0)
     found = build_backbone(model)

@@ -51,6 +51,21 @@ class Check:
         return max(0.0, self.objective - self.bound) / max(abs(self.objective), self.floor)
 
 
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """What of a problem does not depend on the values measured: kept, so that a refit to other draws does not compile again."""
+
+    graph: RegionGraph
+    below: tuple[Clique, ...]
+    copied: tuple[Clique, ...]
+    ties: Ties
+
+    def serves(
+        self, graph: RegionGraph, below: tuple[Clique, ...], copied: tuple[Clique, ...]
+    ) -> bool:
+        return self.graph is graph and (self.below, self.copied) == (below, copied)
+
+
 class SplitProblem:
     """A squared loss over L(G), compiled: tables, ties, weights. Solves, and solves again for other data of the same shape."""
 
@@ -60,6 +75,7 @@ class SplitProblem:
         loss: SquaredLoss,
         possible: Mapping[Clique, Buffer] | None = None,
         absolute: bool = False,
+        structure: Structure | None = None,
     ) -> None:
         missing = graph.first_unsupported(loss.cliques)
         if missing is not None:
@@ -75,7 +91,11 @@ class SplitProblem:
         roots = {c: i for i, c in enumerate(self.root_cliques)}
         below = [c for c in part.targets.cliques if c not in roots]
         self.copies: tuple[QueryCopy, ...] = make_copies(part.rest, loss.total)
-        self.ties = Ties.of(graph, below, [c.clique for c in self.copies])
+        needed = (graph, tuple(below), tuple(c.clique for c in self.copies))
+        if structure is None or not structure.serves(*needed):
+            structure = Structure(*needed, Ties.of(*needed))
+        self.structure = structure
+        self.ties = structure.ties
         self.layout = Layout(self.domain, self.root_cliques)
         self.cells = self.ties.roots.length
         self._tables()

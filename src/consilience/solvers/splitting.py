@@ -16,7 +16,7 @@ from consilience.errors import LossError
 from consilience.measurements import SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.solution import Iteration, Solution
-from consilience.solvers.split_problem import Check, SplitProblem
+from consilience.solvers.split_problem import Check, SplitProblem, Structure
 from consilience.solvers.structural_zeros import inner_point, respect
 from consilience.status import CONVERGED, Status, as_asked, out_of_iterations
 
@@ -26,13 +26,14 @@ DEFAULT_ITERATIONS = 20_000
 
 @dataclass
 class SplittingState:
-    """What a continued solve needs: the buffer v and the penalty, relative to the data weights."""
+    """What a continued solve needs: the buffer v and the penalty, relative to the data weights; what was compiled, if known."""
 
     v: Buffer
     rho: float
+    structure: Structure | None = None
 
     def copy(self) -> SplittingState:
-        return SplittingState(self.v.copy(), self.rho)
+        return SplittingState(self.v.copy(), self.rho, self.structure)
 
 
 def splitting(
@@ -56,7 +57,8 @@ def splitting(
         raise LossError(
             f"the splitting solver takes a SquaredLoss, got {type(loss).__name__}; use solver='prox'"
         )
-    solver = SplitProblem(graph, loss, possible, absolute)
+    known = None if state is None else state.structure
+    solver = SplitProblem(graph, loss, possible, absolute, known)
     if state is not None:
         solver.v[...] = state.v
         solver.rho = state.rho
@@ -108,7 +110,7 @@ def run(
         status = _unfinished(done, iterations, gap, tolerance)
     return Solution(
         end.tau, end.objective, bound, end.violation, done, perf_counter() - began, status, "splitting",
-        SplittingState(solver.v, solver.rho), None, look.floor * solver.scale,
+        SplittingState(solver.v, solver.rho, solver.structure), None, look.floor * solver.scale,
     )  # fmt: skip
 
 

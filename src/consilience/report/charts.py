@@ -1,0 +1,259 @@
+"""Charts as Vega-Lite specifications: plain values, drawn by whoever holds them (a page, or `Picture`).
+
+No colours here: they come from `theme.chart_config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Spec = dict[str, Any]
+Row = Mapping[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+"""A name, never fetched."""
+CONTAINER = "container"
+LONG = 40
+"""Categories from which bars stand upright and labels are thinned."""
+ROW_HEIGHT = 22
+
+
+def chart(rows: Iterable[Row], *, height: int, **rest: Any) -> Spec:
+    """What every chart shares. Heights are numbers: a step beside a width that follows the page makes Vega-Lite warn."""
+    return {
+        "$schema": SCHEMA,
+        "data": {"values": [dict(r) for r in rows]},
+        "width": CONTAINER,
+        "height": height,
+        **rest,
+    }
+
+
+# -- tables ------------------------------------------------------------------------------------------
+
+
+def bars(rows: Iterable[Row] = (), *, name: str = "", long: bool = False) -> Spec:
+    """A table of one attribute: a bar per category, its interval as a line. Rows: label, count, low, high."""
+    category: Spec = {"field": "label", "type": "nominal", "sort": None, "title": name or None}
+    count: Spec = {"field": "count", "type": "quantitative", "title": "count, with 90 % interval"}
+    low, high = {**count, "field": "low"}, {"field": "high"}
+    tips = [
+        {"field": "label", "title": name or "category"},
+        {"field": "count", "format": ",.1f"},
+        {"field": "low", "format": ",.1f"},
+        {"field": "high", "format": ",.1f"},
+    ]
+    along, across = ("y", "x") if long else ("x", "y")
+    if long:
+        category["axis"] = {"labelOverlap": True, "labelAngle": -60}
+    listed = list(rows)
+    return chart(
+        listed,
+        height=260 if long else ROW_HEIGHT * len(listed),
+        encoding={across: category, "tooltip": tips},
+        layer=[
+            {"mark": {"type": "bar", "cornerRadiusEnd": 2}, "encoding": {along: count}},
+            {
+                "mark": {"type": "rule", "strokeWidth": 2, "strokeCap": "round"},
+                "encoding": {along: low, f"{along}2": high},
+            },
+        ],
+    )
+
+
+def heatmap(
+    rows: Iterable[Row] = (), *, across: str = "", down: str = "", value: str = "count"
+) -> Spec:
+    """A table of two attributes: colour for the count, or for the half-width of its interval. Rows: x, y, count, reach."""
+    titles = {"count": "count", "reach": "± of the 90 % interval"}
+    axis = {"labelOverlap": True, "labelLimit": 110, "grid": False, "ticks": False}
+    listed = list(rows)
+    return chart(
+        listed,
+        height=18 * len({r["y"] for r in listed}),
+        mark={"type": "rect", "tooltip": True},
+        encoding={
+            "x": {"field": "x", "type": "nominal", "sort": None, "title": across or None,
+                  "axis": {**axis, "labelAngle": -45}},
+            "y": {"field": "y", "type": "nominal", "sort": None, "title": down or None, "axis": axis},
+            "color": {"field": value, "type": "quantitative", "title": titles[value],
+                      "scale": {"type": "sqrt", "nice": True},
+                      "legend": {"orient": "top", "gradientLength": {"expr": "min(width, 220)"}, "tickCount": 3,
+                                 "format": "~s"}},
+            "tooltip": [
+                {"field": "y", "title": down or "row"},
+                {"field": "x", "title": across or "column"},
+                {"field": "count", "format": ",.1f"},
+                {"field": "reach", "title": "± (90 %)", "format": ",.3~g"},
+            ],
+        },
+    )  # fmt: skip
+
+
+# -- how good ----------------------------------------------------------------------------------------
+
+
+def pair_matrix(rows: Iterable[Row]) -> Spec:
+    """Attributes against attributes: expected total variation of each measured pair, the rest by what it rests on.
+
+    Rows: x, y, percent (null if not measured), basis.
+    """
+    axis = {"labelLimit": 110, "grid": False, "ticks": False, "title": None}
+    grid: Spec = {
+        "x": {"field": "x", "type": "nominal", "sort": None, "axis": {**axis, "labelAngle": -45}},
+        "y": {"field": "y", "type": "nominal", "sort": None, "axis": axis},
+        "tooltip": [
+            {"field": "y", "title": "attribute"},
+            {"field": "x", "title": "with"},
+            {"field": "percent", "title": "expected total variation, %", "format": ".2~f"},
+            {"field": "basis"},
+        ],
+    }
+    colour = {
+        "field": "percent",
+        "type": "quantitative",
+        "title": "expected total variation, %",
+        "legend": {"orient": "top", "gradientLength": {"expr": "min(width, 220)"}, "tickCount": 4},
+    }
+    listed = list(rows)
+    return chart(
+        listed,
+        height=ROW_HEIGHT * len({r["y"] for r in listed}),
+        encoding=grid,
+        layer=[
+            {
+                "transform": [{"filter": "isValid(datum.percent)"}],
+                "mark": "rect",
+                "encoding": {"color": colour},
+            },
+            {
+                "transform": [{"filter": "!isValid(datum.percent)"}],
+                "mark": {"type": "text", "fontSize": 11},
+                "encoding": {"text": {"field": "sign"}},
+            },
+        ],
+    )
+
+
+def convergence(rows: Iterable[Row]) -> Spec:
+    """Certified relative gap against iterations, both on a logarithmic scale. Rows: iteration, gap."""
+    return chart(
+        rows,
+        height=220,
+        mark={"type": "line", "point": {"size": 18}, "tooltip": True, "interpolate": "monotone"},
+        encoding={
+            "x": {"field": "iteration", "type": "quantitative", "title": "iteration", "scale": {"type": "log"},
+                  "axis": {"format": "~s", "tickCount": 5}},
+            "y": {"field": "gap", "type": "quantitative", "title": "relative distance to the optimum, at most",
+                  "scale": {"type": "log"}, "axis": {"format": ".0e", "tickCount": 5}},
+        },
+    )  # fmt: skip
+
+
+def residuals(bins: Iterable[Row], law: Iterable[Row]) -> Spec:
+    """Observed standardised residuals (bars) against the law of the noise (line). Bins: low, high, density. Law: u, density."""
+    density = {"type": "quantitative", "title": "density", "axis": {"tickCount": 4}}
+    observed = {
+        "data": {"values": [dict(b) for b in bins]},
+        "mark": {"type": "bar", "tooltip": True},
+        "encoding": {
+            "x": {"field": "low", "type": "quantitative", "bin": {"binned": True},
+                  "title": "(table of the model − noisy table) / standard deviation of the noise"},
+            "x2": {"field": "high"},
+            "y": {"field": "density", **density},
+        },
+    }  # fmt: skip
+    expected = {
+        "data": {"values": [dict(p) for p in law]},
+        "mark": {"type": "line", "style": "expected", "strokeWidth": 2},
+        "encoding": {
+            "x": {"field": "u", "type": "quantitative"},
+            "y": {"field": "density", **density},
+        },
+    }
+    spec = chart([], height=240, layer=[observed, expected])
+    del spec["data"]
+    return spec
+
+
+def rows_against_tables(rows: Iterable[Row]) -> Spec:
+    """A point per table: how far the noise puts it from the truth, how far the rows are from it. Rows: table, noise, rows."""
+    percent = {"type": "quantitative", "scale": {"zero": True}, "axis": {"format": ".2~f"}}
+    return chart(
+        rows,
+        height=260,
+        mark={"type": "point", "filled": True, "size": 45, "opacity": 0.7},
+        encoding={
+            "x": {"field": "noise", **percent, "title": "noise: expected total variation to the truth, %"},
+            "y": {"field": "rows", **percent, "title": "rows to tables: total variation, %"},
+            "tooltip": [
+                {"field": "table"},
+                {"field": "noise", "title": "noise, %", "format": ".2~f"},
+                {"field": "rows", "title": "rows to table, %", "format": ".3~f"},
+            ],
+        },
+    )  # fmt: skip
+
+
+# -- before and beside -------------------------------------------------------------------------------
+
+
+def ranking(rows: Iterable[Row], *, label: str, value: str, title: str, form: str = ".3~g") -> Spec:
+    """A bar per thing, the number written at its end. Rows: `label`, `value`, optionally note."""
+    listed = list(rows)
+    return chart(
+        listed,
+        height=ROW_HEIGHT * len(listed),
+        encoding={
+            "y": {"field": label, "type": "nominal", "sort": None, "title": None,
+                  "axis": {"labelLimit": 190}},
+            "x": {"field": value, "type": "quantitative", "title": title, "axis": {"tickCount": 5}},
+            "tooltip": [{"field": label}, {"field": value, "format": form}],
+        },
+        layer=[
+            {"mark": {"type": "bar", "cornerRadiusEnd": 2}},
+            {"mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 11},
+             "encoding": {"text": {"field": value, "format": form}}},
+        ],
+    )  # fmt: skip
+
+
+def against_limit(rows: Iterable[Row], *, label: str, value: str, title: str, limit: float) -> Spec:
+    """A bar per thing on a logarithmic scale, and a line for what is allowed. Rows: `label`, `value`, text."""
+    listed = list(rows)
+    least = min([limit, *(float(r[value]) for r in listed)])
+    scale = {"type": "log", "domainMin": least / 10}
+    return chart(
+        listed,
+        height=(ROW_HEIGHT + 6) * len(listed),
+        layer=[
+            {
+                "mark": {"type": "bar", "cornerRadiusEnd": 2},
+                "encoding": {
+                    "y": {"field": label, "type": "nominal", "sort": None, "title": None},
+                    "x": {"field": value, "type": "quantitative", "title": title, "scale": scale,
+                          "axis": {"format": "~s", "tickCount": 5}},
+                    "x2": {"datum": least / 10},
+                },
+            },
+            {
+                "mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 11},
+                "encoding": {
+                    "y": {"field": label, "type": "nominal", "sort": None},
+                    "x": {"field": value, "type": "quantitative"},
+                    "text": {"field": "text"},
+                },
+            },
+            {
+                "mark": {"type": "rule", "style": "limit", "strokeWidth": 2, "strokeDash": [5, 3]},
+                "encoding": {"x": {"datum": limit, "type": "quantitative"}},
+            },
+        ],
+    )  # fmt: skip
+
+
+def side_by_side(panels: Sequence[Spec]) -> Spec:
+    """Charts below one another, each with its own title and scales."""
+    inner = [{k: v for k, v in p.items() if k != "$schema"} for p in panels]
+    return {"$schema": SCHEMA, "vconcat": inner, "resolve": {"scale": {"color": "independent"}}}

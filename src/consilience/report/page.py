@@ -1,0 +1,175 @@
+"""The report page: one HTML file with everything inside, data once, charts drawn when they come into view."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+from consilience.report import charts, sections
+from consilience.report.payload import embedded, script_json, table_json
+from consilience.report.subject import Subject
+from consilience.report.tables import LEVEL, MEASURED, PublishedTable
+from consilience.report.theme import DARK, FONT, LIGHT, chart_config, css_variables
+from consilience.report.vega import bundle
+
+ASSETS = files("consilience.report")
+
+
+class _Specs:
+    """The fixed charts of a page, by name."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, charts.Spec] = {}
+
+    def __call__(self, spec: charts.Spec) -> str:
+        name = f"chart-{len(self.kept) + 1}"
+        self.kept[name] = spec
+        return name
+
+
+def page(subject: Subject) -> str:
+    """The whole page."""
+    inside, left_out = embedded(subject.tables)
+    places = {t.clique: f"t{i}" for i, t in enumerate(inside)}
+
+    def place(table: PublishedTable) -> str:
+        name = places.get(table.clique)
+        return "tables" if name is None else f"table-{name}"
+
+    add = _Specs()
+    parts = [
+        ("privacy", "What is promised", sections.privacy(subject, add)),
+        ("reliability", "How far it can be relied on", sections.reliability(subject, add)),
+        ("answers", "Look up an answer", _answers(inside, places)),
+        ("tables", "The tables", _tables(subject, inside, left_out, places)),
+        ("making", "How it was made", sections.making(subject, add)),
+        ("residuals", "Residuals against noise", sections.residuals(subject, add)),
+        ("rows", "Synthetic rows against the tables", sections.rows(subject, add)),
+    ]
+    body = "".join(
+        f'<section aria-labelledby="{key}"><h2 id="{key}">{title}</h2>{inner}</section>'
+        for key, title, inner in parts
+    )
+    links = "".join(f'<li><a href="#{key}">{title}</a></li>' for key, title, _ in parts)
+    alarm = ""
+    if subject.promise is not None and not subject.promise.private:
+        alarm = '<p class="alarm" role="alert">NOT PRIVATE: made with seeded noise, for an experiment. Do not publish.</p>'
+    total = f"{subject.model.total:,.0f} people, {len(subject.model.domain)} attributes, {len(subject.tables):,} tables"
+    return "".join(
+        [
+            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(subject.title)}</title>',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<link rel="icon" href="data:,">',
+            f"<style>{_styles()}</style></head><body>",
+            '<a class="skip" href="#main">Skip to the content</a>',
+            f'<header><h1>{escape(subject.title)}</h1><p class="quiet">{total}</p>{alarm}</header>',
+            '<main id="main">',
+            sections.summary(subject, place),
+            f'<nav aria-label="Contents"><ul>{links}</ul></nav>',
+            "<noscript><p>The charts and the tables below need JavaScript; the text does not.</p></noscript>",
+            body,
+            f"</main><footer><p>Made by consilience {escape(subject.version)}. This page holds only published numbers and what follows "
+            "from them; it fetches nothing.</p></footer>",
+            '<div id="tip" role="status" hidden></div>',
+            _data(subject, add, inside, places),
+            f"<script>{_safe(bundle())}</script><script>{_asset('page.js')}</script></body></html>\n",
+        ]
+    )
+
+
+def _styles() -> str:
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {css_variables(DARK)} }} }}"
+    return f":root {{ --font: {FONT}; {css_variables(LIGHT)} }}\n{dark}\n{_asset('page.css')}"
+
+
+def _asset(name: str) -> str:
+    return ASSETS.joinpath(name).read_text(encoding="utf-8")
+
+
+def _safe(script: str) -> str:
+    return script.replace("</script", "<\\/script")
+
+
+# -- tables and answers ------------------------------------------------------------------------------
+
+
+def _tables(
+    subject: Subject,
+    inside: Sequence[PublishedTable],
+    left_out: Sequence[PublishedTable],
+    places: dict[tuple[str, ...], str],
+) -> str:
+    flagged = {t.name for t in subject.residuals.flagged}
+    listed = "".join(_entry(t, places[t.clique], t.name in flagged) for t in inside)
+    missing = ""
+    if left_out:
+        names = ", ".join(escape(t.name) for t in left_out)
+        missing = (
+            f"<p>Too large for this page, and in the release's folder of tables only: {names}.</p>"
+        )
+    return (
+        "<p>Open a table for its chart and its numbers. Intervals are meant to hold the true count "
+        f"{LEVEL:.0%} of the time, each by itself; the noise is all that they count.</p>"
+        '<div class="controls"><label>Find tables by attribute<input id="filter" type="search" autocomplete="off"></label>'
+        f'<span id="found" role="status" class="quiet">{len(inside)} of {len(inside)} tables</span></div>{missing}{listed}'
+    )
+
+
+def _entry(table: PublishedTable, name: str, misfit: bool) -> str:
+    flags = f'<span class="flag {MEASURED}">{MEASURED}</span>'
+    if misfit:
+        flags += '<span class="flag misfit">further off than its noise explains</span>'
+    unclear = (
+        f", {sections.percent(table.unclear)} of the counts could be zero" if table.unclear else ""
+    )
+    return (
+        f'<details id="table-{name}" data-name="{escape(table.name.lower())}"><summary><span class="name">{escape(table.name)}</span>'
+        f'{flags}<span class="quiet number">{sections.percent(table.variation)}</span></summary>'
+        f'<div class="body" data-table="{name}"><p class="quiet">{table.counts.size:,} counts. Expected total variation '
+        f"{sections.percent(table.variation)}{unclear}. Standard errors: {escape(table.how)}.</p></div></details>"
+    )  # fmt: skip
+
+
+def _answers(inside: Sequence[PublishedTable], places: dict[tuple[str, ...], str]) -> str:
+    options = "".join(
+        f'<option value="{places[t.clique]}">{escape(t.name)}</option>' for t in inside
+    )
+    return (
+        "<p>Choose a table and a value of each of its attributes.</p>"
+        f'<div class="controls"><label>Table<select id="which">{options}</select></label>'
+        '<span id="where" class="controls"></span></div>'
+        '<output id="answer" aria-live="polite"></output>'
+    )
+
+
+# -- data --------------------------------------------------------------------------------------------
+
+
+def _data(
+    subject: Subject,
+    specs: _Specs,
+    inside: Sequence[PublishedTable],
+    places: dict[tuple[str, ...], str],
+) -> str:
+    templates = {
+        "bars": charts.bars(),
+        "columns": charts.bars(long=True),
+        "counts": charts.heatmap(value="count"),
+        "reach": charts.heatmap(value="reach"),
+        "long": charts.LONG,
+    }
+    blocks = {
+        "themes": script_json({"light": chart_config(LIGHT), "dark": chart_config(DARK)}),
+        "templates": script_json(templates),
+        "labels": script_json(subject.labels),
+        **{name: script_json(spec) for name, spec in specs.kept.items()},
+        **{places[t.clique]: table_json(t) for t in inside},
+    }
+    for text in blocks.values():
+        json.loads(text)  # a page with a block that can not be read must not leave
+    return "".join(
+        f'<script type="application/json" id="{name}">{text}</script>'
+        for name, text in blocks.items()
+    )

@@ -1,0 +1,135 @@
+"""The privacy statement: what a release promises, in numbers and in plain words, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+
+from consilience.privacy import Account, Budget, Cost, epsilon_at
+
+USUAL_DELTA = 1e-6
+"""At which a cost without a named delta is stated."""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """One line of a ledger: when, what for, and its share of the whole budget."""
+
+    time: str
+    what: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Promise:
+    """(epsilon, delta) for neighbours of a kind. `share`: of the budget, spent by this release, where a budget is known."""
+
+    neighbours: str
+    epsilon: float
+    delta: float
+    rho: float | None = None
+    share: float | None = None
+    private: bool = True
+    ledger: Sequence[Spending] | None = None
+    """Every release that the table's ledger knows; None if there was none."""
+
+    @classmethod
+    def of(
+        cls,
+        cost: Cost,
+        private: bool,
+        budget: Budget | None = None,
+        account: Account | None = None,
+    ) -> Promise:
+        """The promise of a cost. With a budget: the budget's epsilon and delta, of which the cost is a share."""
+        total = account.total if account is not None else budget
+        delta = USUAL_DELTA if total is None or total.delta is None else float(total.delta)
+        if total is not None and total.epsilon is not None:
+            epsilon, delta = float(total.epsilon.value), float(total.delta or 0)
+        elif cost.epsilon is not None:
+            epsilon, delta = float(cost.epsilon.value), 0.0
+        else:
+            epsilon = epsilon_at(cost, delta)
+        lines = None
+        if account is not None:
+            lines = [
+                Spending(e.time, e.description, share_of(account.total, e.cost))
+                for e in account.entries
+            ]
+        share = None if total is None else share_of(total, cost)
+        rho = float(cost.rho.value)
+        return cls(cost.neighbours.value, epsilon, delta, rho, share, private, lines)
+
+    @property
+    def factor(self) -> float:
+        """e^epsilon: how much likelier one person can make anything that is published."""
+        return exp(min(self.epsilon, 700.0))
+
+    @property
+    def certainty(self) -> float:
+        """The most that somebody who wavered evenly between two possibilities can become sure of one."""
+        return 1 / (1 + exp(-min(self.epsilon, 700.0)))
+
+    @property
+    def short(self) -> str:
+        return f"epsilon {self.epsilon:g}, delta {self.delta:g}, {self.neighbours} neighbours"
+
+
+def share_of(total: Budget, cost: Cost) -> float:
+    """A cost as a share of a budget, in the unit that the budget adds up; by epsilon where that is how it was admitted."""
+    spent = total.spent(cost)
+    if spent is None or spent.value > total.capacity.value:
+        if cost.epsilon is None or total.epsilon is None:
+            return float("nan")
+        return float(cost.epsilon.value / total.epsilon.value)
+    return float(spent.value / total.capacity.value)
+
+
+def in_words(promise: Promise) -> list[str]:
+    """The statement, a paragraph each."""
+    swap = promise.neighbours == "replace-one"
+    change = (
+        "one person's row had been exchanged for any other row"
+        if swap
+        else "one person's row had been left out, or one had been added"
+    )
+    public = (
+        "The number of rows itself is public."
+        if swap
+        else "The number of rows is protected as well; the total given here is an estimate."
+    )
+    exception = (
+        ""
+        if promise.delta == 0
+        else f" There is an exception of probability at most {promise.delta:g} (delta), in which this need not hold."
+    )
+    paragraphs = [
+        f"Suppose that {change}. Everything on this page, and everything else in this release, would have come out with "
+        f"nearly the same probability: no result becomes more than {_times(promise.factor)} as likely or as unlikely "
+        f"(e to the power of epsilon, epsilon = {promise.epsilon:g}).{exception}",
+        f"Put differently: somebody who knows everybody else in the table, and wavers evenly between two possibilities "
+        f"for one person, can become at most {promise.certainty:.0%} sure of one of them by reading this release, however clever "
+        f"and whatever else they know. {public}",
+    ]
+    if not promise.private:
+        paragraphs.insert(
+            0,
+            "NOT PRIVATE. The noise was drawn from a seed, for an experiment. None of what follows holds; do not publish this.",
+        )
+    return paragraphs
+
+
+NOT_PROMISED = (
+    "That nothing can be learnt about groups. The tables are published so that one can learn about groups, also about groups "
+    "that you belong to, whether or not you are in the table.",
+    "Protection of a person with several rows. The promise is per row; for k rows of one person epsilon counts k times.",
+    "Protection of what was declared. Names of columns, categories and limits come from the declared schema; they are safe to "
+    "publish only if nobody read them off the data.",
+    "Anything about later releases. If the same people are released again, costs add up; the ledger is there to count them.",
+    "Protection from somebody who could time the computation exactly or read its memory, or who has the table anyway.",
+)
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.3g} times" if factor < 1e4 else f"{factor:.1e} times"

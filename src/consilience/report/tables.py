@@ -1,0 +1,163 @@
+"""Published tables with their intervals, and how far each can be relied on.
+
+The yardstick of a table is its expected total variation to the truth: half the expected L1 distance, as a share of the
+total. For a normal error of standard error s the expected distance of one count is s sqrt(2 / pi).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import pi, sqrt
+
+import numpy as np
+from scipy.special import ndtri
+
+from consilience.domain import Buffer, Clique, Domain
+from consilience.errors import ConsilienceError
+from consilience.inference import Model
+from consilience.inference.uncertainty import reach_of
+
+LEVEL = 0.9
+"""Of every interval in a report."""
+MULTIPLE = float(ndtri(0.5 + LEVEL / 2))
+Labels = Mapping[str, Sequence[str]]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedTable:
+    """Counts over a clique, the half-width of each interval, and the expected total variation to the truth."""
+
+    clique: Clique
+    counts: Buffer
+    reach: Buffer
+    variation: float
+    how: str
+    """Where the standard errors come from."""
+
+    @property
+    def name(self) -> str:
+        return " × ".join(self.clique)
+
+    @property
+    def low(self) -> Buffer:
+        return np.maximum(self.counts - self.reach, 0.0)
+
+    @property
+    def high(self) -> Buffer:
+        return self.counts + self.reach
+
+    @property
+    def unclear(self) -> float:
+        """Share of cells whose interval reaches down to zero."""
+        return float((self.low <= 0).mean())
+
+
+def published_tables(
+    model: Model,
+    *,
+    stderr: Mapping[Clique, Buffer] | None = None,
+    replicates: int,
+    rng: np.random.Generator | int = 0,
+    progress: Progress | None = None,
+) -> list[PublishedTable]:
+    """Every attribute and every measured clique. `stderr`: standard errors that are known already."""
+    singles = [(a,) for a in model.domain if model.in_model(a)]
+    cliques = list(dict.fromkeys([*singles, *model.cliques]))
+    known = dict(stderr or {})
+    missing = [c for c in cliques if c not in known]
+    found = (
+        model.uncertainties(missing, replicates=replicates, rng=rng, progress=progress)
+        if missing
+        else []
+    )
+    fresh = dict(zip(missing, found, strict=True))
+    tables = []
+    for clique, counts in zip(cliques, model.marginals(cliques), strict=True):
+        u = fresh.get(clique)
+        spread = known[clique] if u is None else u.stderr
+        reach = spread if u is None else reach_of(model, clique, u)
+        how = "published with the table" if u is None else u.method
+        variation = float(spread.sum()) * sqrt(2 / pi) / (2 * model.total)
+        tables.append(PublishedTable(clique, counts, MULTIPLE * reach, min(variation, 1.0), how))
+    return tables
+
+
+def least_reliable(tables: Sequence[PublishedTable], count: int = 5) -> list[PublishedTable]:
+    """The tables with the largest expected total variation, worst first."""
+    return sorted(tables, key=lambda t: -t.variation)[:count]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One count with its interval, in words."""
+
+    table: PublishedTable
+    labels: tuple[str, ...]
+    count: float
+    low: float
+    high: float
+
+    @property
+    def question(self) -> str:
+        return " and ".join(
+            f"{a} = {v}" for a, v in zip(self.table.clique, self.labels, strict=True)
+        )
+
+
+def example_of(tables: Sequence[PublishedTable], labels: Labels) -> Example:
+    """The largest count, short of half of the total, in the pair (or widest table) of middling reliability."""
+    wide = [t for t in tables if len(t.clique) == 2] or list(tables)
+    table = sorted(wide, key=lambda t: t.variation)[len(wide) // 2]
+    half = table.counts.sum() / 2
+    sized = np.where(table.counts <= half, table.counts, -1.0)
+    where = np.unravel_index(int(sized.argmax()), table.counts.shape)
+    names = tuple(labels[a][int(i)] for a, i in zip(table.clique, where, strict=True))
+    return Example(
+        table, names, float(table.counts[where]), float(table.low[where]), float(table.high[where])
+    )
+
+
+def checked_labels(domain: Domain, given: Labels | None) -> dict[str, tuple[str, ...]]:
+    """A label for each code; codes themselves where none are given."""
+    labels = {}
+    for attribute, size in domain.sizes.items():
+        names = tuple((given or {}).get(attribute, [str(i) for i in range(size)]))
+        if len(names) != size:
+            raise ConsilienceError(
+                f"labels must name every code of {attribute!r}, {size} of them, got {len(names)}"
+            )
+        labels[attribute] = names
+    return labels
+
+
+# -- what rests on what ------------------------------------------------------------------------------
+
+MEASURED, INFERRED, ASSUMED = "measured", "inferred", "assumed"
+MEANING = {
+    MEASURED: "the attributes were measured together",
+    INFERRED: "never measured together; inferred through other measured tables",
+    ASSUMED: "nothing measured links them; independence is assumed",
+}
+
+
+def basis_of_pairs(model: Model) -> dict[Clique, str]:
+    """What the answer for each pair of attributes rests on."""
+    names = model.domain.attributes
+    group = {a: a for a in names}
+
+    def root(a: str) -> str:
+        while group[a] != a:
+            group[a] = group[group[a]]
+            a = group[a]
+        return a
+
+    for clique in model.cliques:
+        for a in clique[1:]:
+            group[root(a)] = root(clique[0])
+    return {
+        (a, b): MEASURED if model.in_model((a, b)) else INFERRED if root(a) == root(b) else ASSUMED
+        for i, a in enumerate(names)
+        for b in names[i + 1 :]
+    }

@@ -17,7 +17,7 @@ import consilience.mechanisms.mwem
 import consilience.mechanisms.rounds
 from consilience.domain import Domain, Workload
 from consilience.mechanisms import AIM, MWEM
-from consilience.mechanisms.adaptive_fit import Refit
+from consilience.mechanisms.adaptive_fit import Answers, Refit
 from consilience.mechanisms.rounds import Meter
 from consilience.privacy import (
     Budget,
@@ -40,11 +40,12 @@ PAIR = {
 
 @pytest.fixture(autouse=True)
 def _no_reconstruction(monkeypatch):
-    def uniform(model, domain, total, cliques, backbone):
-        return iter([np.full(domain.shape_of(c), (total or 0) / domain.size(c)) for c in cliques])
+    def uniform(self, model, cliques):
+        size = self.domain.size
+        return (np.full(self.domain.shape_of(c), (self.total or 0) / size(c)) for c in cliques)
 
     monkeypatch.setattr(Refit, "__call__", lambda self, measurements, tolerance: object())
-    monkeypatch.setattr(consilience.mechanisms.rounds, "answers", uniform)
+    monkeypatch.setattr(Answers, "__call__", uniform)
 
 
 class Last(SeededNoise):

@@ -17,8 +17,8 @@ from numba import njit, prange
 from consilience.kernels.options import LOOP, PARALLEL
 
 FLOOR = 1e-100
-WIDEST = 200.0
-"""Potentials are kept within plus and minus this."""
+WIDEST = 25.0
+"""Potentials are kept within plus and minus this: targets that contradict each other would drive them on until they overflow."""
 BLOCK_CELLS = 1 << 16
 MOST_BLOCKS = 8
 """Large cliques are cut into blocks with sums of their own, added in order: bits do not depend on the number of threads."""

@@ -15,6 +15,8 @@ import numpy as np
 from consilience.domain import Buffer, Clique, Domain
 from consilience.inference import Model
 from consilience.inference import Settings as ModelSettings
+from consilience.inference.backbone import Backbone, backbone_of
+from consilience.inference.out_of_model import inferred
 from consilience.inference.reconstruct import model_of
 from consilience.measurements import Measurement, SquaredLoss
 from consilience.mechanisms.settings import Settings
@@ -25,6 +27,9 @@ from consilience.solvers.splitting import run
 
 ROUND_TOLERANCE = 1e-4
 """Relative gap of the fits between rounds, which only rank candidates; the last fit takes the caller's."""
+
+BACKBONE_MEMORY = "32 MB"
+"""For the backbone of a round, which is made as often as there are rounds."""
 
 _BATCH_CELLS = 2_000_000
 """Answers alive at a time while candidates are scored."""
@@ -82,23 +87,48 @@ def _spans(problem: SplitProblem) -> Iterator[tuple[Clique, Buffer]]:
 # -- answers ---------------------------------------------------------------------------------------
 
 
-def answers(
-    model: Model | None,
-    domain: Domain,
-    total: float | None,
-    cliques: Sequence[Clique],
-    backbone: bool,
-) -> Iterator[Buffer]:
-    """Expected counts of any cliques, in the model or not, in the order asked for.
+@dataclass
+class Answers:
+    """What models say about any cliques, measured or not. Mutable: each backbone grows out of the one before it.
 
-    Before the first measurement a table is uniform, or empty where even its number of rows is not known.
+    `total` is the number of rows where that is public. With `backbone` False only overlaps with measured cliques count, as in
+    the paper's Problem 4.
     """
-    for batch in _batches(domain, cliques):
-        if model is None:
-            rows = total or 0.0
-            yield from (np.full(domain.shape_of(c), rows / domain.size(c)) for c in batch)
-        else:
-            yield from _marginals(model, batch, backbone)
+
+    domain: Domain
+    total: float | None
+    backbone: bool
+    _latest: list[tuple[Model, Backbone]] = field(default_factory=list)
+
+    def __call__(self, model: Model | None, cliques: Sequence[Clique]) -> Iterator[Buffer]:
+        """Expected counts, in the order asked for. Before the first measurement a table is uniform, or empty where even its
+        number of rows is not known.
+        """
+        for batch in _batches(self.domain, cliques):
+            if model is None:
+                rows = self.total or 0.0
+                yield from (
+                    np.full(self.domain.shape_of(c), rows / self.domain.size(c)) for c in batch
+                )
+            else:
+                yield from self._of(model, batch)
+
+    def _of(self, model: Model, cliques: Sequence[Clique]) -> list[Buffer]:
+        known = model.known
+        out = [c for c in cliques if not known.holds(c)]
+        method = "backbone" if self.backbone else "local"
+        found, _ = inferred(known, out, method, lambda: self._backbone_of(model))
+        tables = dict(zip(out, found, strict=True))
+        return [model.total * (tables[c] if c in tables else known.table(c)) for c in cliques]
+
+    def _backbone_of(self, model: Model) -> Backbone:
+        for seen, found in self._latest:
+            if seen is model:
+                return found
+        start = self._latest[-1][1] if self._latest else None
+        found = backbone_of(model.known, BACKBONE_MEMORY, start=start)
+        self._latest = [*self._latest[-1:], (model, found)]
+        return found
 
 
 def _batches(domain: Domain, cliques: Sequence[Clique]) -> Iterator[Sequence[Clique]]:
@@ -109,17 +139,3 @@ def _batches(domain: Domain, cliques: Sequence[Clique]) -> Iterator[Sequence[Cli
         if cells >= _BATCH_CELLS or i == len(cliques):
             yield cliques[first:i]
             first, cells = i, 0
-
-
-def _marginals(model: Model, cliques: Sequence[Clique], backbone: bool) -> list[Buffer]:
-    """Stand-in until Model.marginals lands: the product of one-way marginals where no region holds the clique."""
-    return [model.marginal(c) if model.in_model(c) else _product(model, c) for c in cliques]
-
-
-def _product(model: Model, clique: Clique) -> Buffer:
-    table = np.array(model.total)
-    for a in clique:
-        size = model.domain[a]
-        one = model.marginal(a) / model.total if model.in_model(a) else np.full(size, 1.0 / size)
-        table = np.multiply.outer(table, one)
-    return table

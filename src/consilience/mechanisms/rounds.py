@@ -19,7 +19,7 @@ from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.errors import BudgetError
 from consilience.inference import Model
 from consilience.measurements import Measurement
-from consilience.mechanisms.adaptive_fit import ROUND_TOLERANCE, Refit, answers
+from consilience.mechanisms.adaptive_fit import ROUND_TOLERANCE, Answers, Refit
 from consilience.mechanisms.laws import stddev
 from consilience.mechanisms.mechanism import Release, Step, StepCallback
 from consilience.privacy import (
@@ -141,6 +141,7 @@ class Run(Iterator[Round]):
     ) -> None:
         self._policy, self._counts, self._total, self._source = policy, counts, total, source
         self._refit, self._progress = refit, progress
+        self._answers = Answers(counts.domain, refit.total, policy.backbone)
         self._stage = policy.start()
         self._meter = Meter(reserved)
         self._measurements: list[Measurement] = []
@@ -172,6 +173,10 @@ class Run(Iterator[Round]):
             self._fitted = len(self._measurements)
         return self._model
 
+    def answers(self, cliques: Sequence[Clique]) -> Iterator[Buffer]:
+        """Expected counts of any cliques by the model so far, as the next round would see them."""
+        return self._answers(self.model, cliques)
+
     def __next__(self) -> Round:
         before = self.model  # fitted here if an interruption came between measuring and fitting
         ask = self._policy.ask(self._stage, [tuple(m.attributes) for m in self._measurements])
@@ -193,10 +198,6 @@ class Run(Iterator[Round]):
         return Round(number, self._policy.rounds, self._measurements[-1], model)
 
     # -- parts of a round ------------------------------------------------------------------------
-
-    def _answers(self, model: Model | None, cliques: Sequence[Clique]) -> Iterator[Buffer]:
-        known = self._refit.total
-        return answers(model, self._counts.domain, known, cliques, self._policy.backbone)
 
     def _scores(self, model: Model | None, ask: Ask) -> Buffer:
         """w_r (||M_r x - estimate_r||_1 - allowance_r): looks at exact counts, so it never leaves this class."""

@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 
 from consilience.data.coding import spells_number
-from consilience.data.columns import OTHER, Boolean, Categorical, Column
+from consilience.data.columns import OTHER, RESERVED, Boolean, Categorical, Column
 from consilience.data.dates import Dates
 from consilience.data.duck import connect, types_of
 from consilience.data.duck_sql import DuckDB, Sql, kind_of
@@ -124,9 +124,11 @@ class _Look:
         if distinct > MOST_LABELS:
             return f"which has {distinct:,} different values: an identifier, or text"
         labels = sorted(row[0] for row in self._ask(f"DISTINCT {text}", f"{text} IS NOT NULL"))
-        labels = [v for v in labels if v not in (OTHER, "(missing)", "(outside)")]
-        note = "missing: a code of its own; other labels than these: another"
-        return Categorical(self.name, tuple(labels), other=OTHER), note
+        labels = [v for v in labels if v not in RESERVED]
+        note = (
+            f"any other label counts as missing; other = {OTHER!r} would give it a code of its own"
+        )
+        return Categorical(self.name, tuple(labels)), note
 
     def _numeric(self, x: Sql, unread: int = 0) -> tuple[Column, str] | str:
         present, low, high, whole, distinct = self._row(

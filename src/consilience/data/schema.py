@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -91,7 +92,7 @@ class Schema:
         return f"Schema({shown})"
 
     @property
-    def possible(self) -> dict[Clique, NDArray[np.bool_]]:
+    def possible(self) -> dict[Clique, Any]:
         """{clique: False where a combination can not occur}, as `reconstruct` takes it."""
         masks: dict[Clique, NDArray[np.bool_]] = {}
         domain = self.domain

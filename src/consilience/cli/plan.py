@@ -1,0 +1,110 @@
+"""consilience plan: what a release would measure, cost and need, before the data is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from consilience.cli.asked import Asked, asked_options, read_asked
+from consilience.cli.shell import Output, json_option, quiet_option
+from consilience.cli.words import budget_facts, cost_facts, schema_file
+from consilience.data.duck import connect, types_of
+from consilience.data.files import open_table
+from consilience.data.survey import check_columns
+from consilience.mechanisms import Calibrated, CalibratedHDMM, CalibratedResidualPlanner
+from consilience.mechanisms.tables import CalibratedTables
+
+
+@click.command()
+@click.argument("table", required=False)
+@click.option("--schema", "schema_path", required=True, type=click.Path(path_type=Path))
+@click.option("--rows", type=click.IntRange(min=1), help="About how many rows, if that is public.")
+@asked_options(neighbours_required=False)
+@click.option("--delimiter", help="Of a CSV file; found in its first line unless given.")
+@json_option
+@quiet_option
+def plan(
+    table: str | None,
+    schema_path: Path,
+    rows: int | None,
+    delimiter: str | None,
+    as_json: bool,
+    quiet: bool,
+    **words: Any,
+) -> None:
+    """What would be measured, what it costs, how far off it is expected to be, and what it needs. Spends nothing.
+
+    Of TABLE, if it is given, only the names of the columns are looked at.
+
+    \b
+    Examples:
+      consilience plan people.csv --schema people.toml --epsilon 1 --delta 1e-6 --workload 2
+      consilience plan --schema people.toml --epsilon 1 --workload 'age,sex; age,income' --mechanism laplace
+      consilience plan --schema people.toml --rho 0.1 --mechanism aim --rows 50000
+    """
+    output = Output(quiet, as_json)
+    schema = schema_file(schema_path)
+    if table is not None:
+        _check_header(table, schema, delimiter)
+    asked = read_asked(schema.domain, words)
+    with output.working("calibrating"):
+        ready = asked.mechanism.calibrate(asked.budget)
+    facts = plan_facts(asked, ready, rows)
+    output.json(facts)
+    output.show(_text(asked, ready, facts))
+
+
+def plan_facts(asked: Asked, ready: Calibrated, rows: int | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "mechanism": asked.name,
+        "calibrated": str(ready),
+        "workload": {"tables": len(asked.workload), "cells": asked.workload.cells},
+        "budget": budget_facts(asked.budget),
+        "cost": cost_facts(asked.budget, ready.cost),
+        "reconstruction": {
+            "consistency": ready.plan.consistency,
+            "bytes": ready.plan.bytes,
+            "seconds": ready.plan.seconds,
+        },
+    }
+    if isinstance(ready, CalibratedTables | CalibratedHDMM | CalibratedResidualPlanner):
+        spread = list(ready.expected_rmse.values())
+        expected: dict[str, Any] = {"stddev": {"least": min(spread), "most": max(spread)}}
+        facts["expected"] = expected
+        if rows is not None and isinstance(ready, CalibratedTables):
+            mean = float(np.mean(list(ready.expected_total_variation(rows).values())))
+            expected["total_variation_of_noisy_tables"] = mean
+    return facts
+
+
+def _text(asked: Asked, ready: Calibrated, facts: dict[str, Any]) -> str:
+    budget, cost = facts["budget"], facts["cost"]
+    lines = [
+        f"measure   {ready}",
+        f"publish   {len(asked.workload):,} tables, {asked.workload.cells:,} cells",
+        f"promise   {budget['text']}, {budget['neighbours']} neighbours",
+        f"cost      {cost['text']}: {cost['share']:.2%} of that budget",
+    ]
+    if "expected" in facts:
+        low, high = facts["expected"]["stddev"]["least"], facts["expected"]["stddev"]["most"]
+        spread = f"{low:.4g}" if high - low < 1e-9 * high else f"{low:.4g} to {high:.4g}"
+        lines.append(
+            f"expected  every noisy count is off by about {spread} (one standard deviation)"
+        )
+        mean = facts["expected"].get("total_variation_of_noisy_tables")
+        if mean is not None:
+            lines.append(f"          mean total variation of the noisy tables {mean:.4f}")
+        lines.append("          reconstruction usually comes closer; how much depends on the data")
+    return "\n".join([*lines, "", str(ready.plan)])
+
+
+def _check_header(table: str, schema: Any, delimiter: str | None) -> None:
+    where, _, name = table.partition("::")
+    if "://" in where:
+        return  # an engine is not asked anything before a release
+    connection = connect()
+    opened = open_table(connection, where, delimiter=delimiter, name=name or None)
+    check_columns(schema, list(types_of(connection, opened)), opened.shown)

@@ -1,0 +1,103 @@
+"""consilience reconstruct: somebody's noisy tables in, consistent ones out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from consilience.cli.given import from_tables
+from consilience.cli.shell import Output, json_option, quiet_option
+from consilience.cli.words import versions
+from consilience.inference import reconstruct
+from consilience.release import write_release
+from consilience.release.atomic import check_target
+
+README = """Consistent tables made by Consilience {version} from {count} noisy tables that were given to it.
+What protects the people in them is the noise that was in those tables; this adds none and takes none away.
+"""
+
+
+@click.command("reconstruct")
+@click.argument("tables", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="A folder to be made.")
+@click.option(
+    "--schema", "schema_path", type=click.Path(path_type=Path), help="Declares all labels."
+)
+@click.option("--stddev", type=float, help="Of the noise, for tables without a column stddev.")
+@click.option("--noise", type=click.Choice(["gaussian", "laplace"]), default="gaussian")
+@click.option("--total", type=float, help="The number of people, if public; estimated otherwise.")
+@click.option(
+    "--consistency", default="auto", show_default=True, help="auto, global, local or factor."
+)
+@click.option("--memory", default="2 GB", show_default=True)
+@click.option("--prior", type=click.Choice(["independence"]))
+@json_option
+@quiet_option
+def reconstruct_tables(
+    tables: tuple[Path, ...],
+    out: Path,
+    schema_path: Path | None,
+    stddev: float | None,
+    noise: str,
+    total: float | None,
+    as_json: bool,
+    quiet: bool,
+    **settings: Any,
+) -> None:
+    """Make noisy TABLES agree: never negative, equal wherever they overlap, as close to what was measured as can be.
+
+    Each table is a CSV or Parquet file (or a folder of them) with one row per cell: a column for each attribute with its
+    label, a column noisy (or count, or value), and a column stddev, the standard deviation of its noise, unless --stddev
+    says it for all. Tables may overlap in any way, and need not list every cell. No data is seen, so it costs no privacy.
+
+    \b
+    Examples:
+      consilience reconstruct age_sex.csv sex_income.csv --stddev 20 --out consistent/
+      consilience reconstruct release/measurements --schema release/schema.toml --out again/
+    """
+    output = Output(quiet, as_json)
+    check_target(out)
+    given = from_tables(tables, schema_path, stddev, noise)
+    with output.working("reconstructing") as report:
+        model = reconstruct(
+            given.schema.domain,
+            given.measurements,
+            total=total,
+            possible=given.schema.possible,
+            progress=lambda i: report(i.number, None),
+            on_plan=lambda p: output.say(str(p)),
+            **settings,
+        )
+    with output.working("standard errors") as report:
+        spreads = model.uncertainties(model.cliques, progress=report)
+    d = model.diagnostics
+    facts = {
+        "private": None,
+        "mark": "as private as the tables that it was made from",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "mechanism": {"name": "given tables", "options": {}, "calibrated": ""},
+        "total": {"value": model.total, "public": total is not None},
+        "diagnostics": {"method": d.method, "status": d.status, "relative_gap": d.gap},
+        "versions": versions(),
+    }
+    readme = README.format(version=facts["versions"]["consilience"], count=len(given.measurements))
+    write_release(
+        out,
+        model=model,
+        schema=given.schema,
+        measurements=given.measurements,
+        tables={c: s.stderr for c, s in zip(model.cliques, spreads, strict=True)},
+        facts=facts,
+        ledger=None,
+        readme=readme,
+    )
+    output.json(
+        {"folder": str(out), "tables": len(model.cliques), "total": model.total, "status": d.status}
+    )
+    output.show(
+        f"{out}: {len(model.cliques):,} consistent tables, total {model.total:,.0f}; {d.method}, {d.status}, "
+        f"relative gap {d.gap:.1e}"
+    )

@@ -1,0 +1,60 @@
+"""consilience sample: synthetic rows from a release."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from secrets import token_hex
+
+import click
+import pyarrow
+
+from consilience.cli.shell import Output, json_option, quiet_option
+from consilience.errors import ReleaseError
+from consilience.release import read_release, write_table
+
+
+@click.command()
+@click.argument("release", type=click.Path(path_type=Path))
+@click.option(
+    "--rows", type=click.IntRange(min=1), help="How many; as many as the release says there are."
+)
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="A new .csv or .parquet file."
+)
+@click.option("--seed", type=int, help="The same rows again; costs no privacy.")
+@json_option
+@quiet_option
+def sample(
+    release: Path, rows: int | None, out: Path, seed: int | None, as_json: bool, quiet: bool
+) -> None:
+    """Synthetic rows from a RELEASE folder, in the columns, order and types of the schema.
+
+    Rows are made from the published model alone, so they cost no privacy. Numbers are the middle of their bin, days the
+    first of their period.
+
+    \b
+    Example: consilience sample release/ --rows 1000 --out rows.csv
+    """
+    output = Output(quiet, as_json)
+    if out.exists():
+        raise ReleaseError(f"the output must be a new file, but {str(out)!r} exists; name another")
+    if out.suffix not in (".csv", ".parquet"):
+        raise ReleaseError(f"the output must end in .csv or .parquet, got {str(out)!r}")
+    if not out.absolute().parent.is_dir():
+        raise ReleaseError(f"the output must be in a folder that exists, got {str(out)!r}")
+    published = read_release(release)
+    model = published.model
+    wanted = rows if rows is not None else max(1, round(model.total))
+    with output.working(f"drawing {wanted:,} rows") as report:
+        data = model.sample(wanted, seed, progress=report)
+    columns = published.schema.decode(data)
+    table = pyarrow.table({k: pyarrow.array(v, from_pandas=True) for k, v in columns.items()})
+    draft = out.with_name(f".{token_hex(8)}{out.suffix}")
+    try:
+        write_table(table, draft)
+        os.replace(draft, out)
+    finally:
+        draft.unlink(missing_ok=True)
+    output.json({"rows": wanted, "columns": table.num_columns, "file": str(out)})
+    output.show(f"{out}: {wanted:,} synthetic rows, {table.num_columns} columns")

@@ -1,0 +1,46 @@
+"""consilience schema: a first draft of the declaration of a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from consilience.cli.shell import Output, quiet_option
+from consilience.data.draft import WARNING, draft_schema
+from consilience.errors import ReleaseError
+
+
+@click.command()
+@click.argument("table")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="A new file; standard output otherwise."
+)
+@click.option("--delimiter", help="Of a CSV file; found in its first line unless given.")
+@quiet_option
+def schema(table: str, out: Path | None, delimiter: str | None, quiet: bool) -> None:
+    """Draft a schema for TABLE: what its columns are, their labels, bounds and bins.
+
+    TABLE is a CSV (also .csv.gz), Parquet, Arrow or DuckDB file. The draft is read off the data and therefore NOT
+    private: go through it before a release, and keep only what is public or would be chosen without the data.
+
+    \b
+    Examples:
+      consilience schema people.csv > people.toml
+      consilience schema visits.parquet --out visits.toml
+    """
+    output = Output(quiet)
+    if out is not None and out.exists():
+        raise ReleaseError(f"the output must be a new file, but {str(out)!r} exists; name another")
+    where, _, name = table.partition("::")
+    with output.working("looking at every column"):
+        draft = draft_schema(where, delimiter=delimiter, name=name or None)
+    text = draft.to_toml()
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        out.write_text(text, encoding="utf-8")
+        output.say(f"draft of {len(draft.schema)} columns in {out}")
+    for column, why in draft.left_out.items():
+        output.say(f"left out {column!r}, {why}")
+    output.say(WARNING.replace("these lines", "its first lines"), style="yellow")

@@ -25,7 +25,7 @@ import time
 import numpy as np
 
 import consilience as cs
-from consilience.mechanisms import HDMM, ResidualPlanner
+from consilience.mechanisms import HDMM, CalibratedResidualPlanner, ResidualPlanner
 from consilience.privacy import SeededNoise
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -72,7 +72,7 @@ def run(data: cs.Dataset, k: int, method: str, seed: int, tolerance: float) -> d
     release = ready.measure(data, noise=SeededNoise(seed=seed))
     exact = data.marginals(asked)
     unbiased = ""
-    if method == "residuals":
+    if isinstance(ready, CalibratedResidualPlanner):
         straight = ready.unbiased(release)
         unbiased = f"{rmse(exact, lambda c: straight[c]):.6g}"
     model = cs.reconstruct(
@@ -111,7 +111,7 @@ def show(rows: list[dict]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="HDMM on fire: expected and observed RMSE")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--k", type=int, nargs="+")
     parser.add_argument("--methods", nargs="+", default=["squared", "residuals"])
@@ -131,7 +131,10 @@ def main() -> None:
         writer = csv.DictWriter(file, FIELDS)
         if not rows:
             writer.writeheader()
-        for k, method, seed in itertools.product(ks, given.methods, range(seeds)):
+        wanted = (
+            (k, method, seed) for k in ks for method in given.methods for seed in range(seeds)
+        )
+        for k, method, seed in wanted:
             if (k, method, seed) in done:
                 continue
             row = run(data, k, method, seed, given.tolerance)

@@ -87,7 +87,8 @@ class Browser:
             self.loaded = True
 
     def size(self, width: int, height: int, *, mobile: bool = False) -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)  # fmt: skip
+        sizes = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+        self.call("Emulation.setDeviceMetricsOverride", **sizes)
 
     def scheme(self, name: str) -> None:
         feature = {"name": "prefers-color-scheme", "value": name}
@@ -117,7 +118,14 @@ class Browser:
         codes = {"Tab": 9, "Enter": 13, " ": 32}
         text = {"Enter": "\r", " ": " "}.get(key, "")
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=codes[key], text=text if kind == "keyDown" else "")  # fmt: skip
+            typed = text if kind == "keyDown" else ""
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                windowsVirtualKeyCode=codes[key],
+                text=typed,
+            )
 
     def screenshot(self, path: Path, *, whole: bool = False) -> Path:
         taken = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

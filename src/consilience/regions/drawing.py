@@ -16,16 +16,21 @@ LETTER, BOX_HEIGHT, GAP, ROW = 7.2, 30.0, 18.0, 92.0
 
 def draw(graph: RegionGraph, path: str | Path) -> Path:
     """Write the graph as an SVG file and say where. Boxes name the region, its cells and its counting number."""
-    if len(graph.regions) > MOST_REGIONS:
-        raise RegionGraphError(
-            f"a graph must have at most {MOST_REGIONS} regions to be drawn, got {len(graph.regions)}; "
-            "draw one built from fewer cliques"
-        )
+    check_size(graph)
     target = Path(path)
     if target.suffix != ".svg":
         raise RegionGraphError(f"a drawing must be written to a .svg file, got {target.name!r}")
     target.write_text(svg(graph), encoding="utf-8")
     return target
+
+
+def check_size(graph: RegionGraph) -> None:
+    """Refuse what nobody could read."""
+    if len(graph.regions) > MOST_REGIONS:
+        raise RegionGraphError(
+            f"a graph must have at most {MOST_REGIONS} regions to be drawn, got {len(graph.regions)}; "
+            "draw one built from fewer cliques"
+        )
 
 
 def svg(graph: RegionGraph) -> str:
@@ -43,9 +48,9 @@ def svg(graph: RegionGraph) -> str:
             x += widths[i] + GAP
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="monospace" font-size="12" role="img">',
+        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="DejaVu Sans Mono, monospace" font-size="12" role="img">',
         f"<title>{escape(repr(graph))}</title>",
-        f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>',
+        f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
     ]
     lines += [_line(middle[p], middle[c]) for p, c in graph.edge_array.tolist()]
     for i, region in enumerate(graph.regions):
@@ -83,15 +88,15 @@ def _label(region: Clique) -> str:
 def _line(top: tuple[float, float], bottom: tuple[float, float]) -> str:
     return (
         f'<line x1="{top[0]:.1f}" y1="{top[1] + BOX_HEIGHT / 2:.1f}" x2="{bottom[0]:.1f}" '
-        f'y2="{bottom[1] - BOX_HEIGHT / 2:.1f}" stroke="#888"/>'
+        f'y2="{bottom[1] - BOX_HEIGHT / 2:.1f}" stroke="#51606e"/>'
     )
 
 
 def _box(middle: tuple[float, float], width: float, label: str, note: str, *, root: bool) -> str:
     x, y = middle
-    fill = "#dcebf7" if root else "#f4f4f4"
+    fill = "#d3e3f1" if root else "#eef3f7"
     return (
         f'<g><title>{escape(note)}</title><rect x="{x - width / 2:.1f}" y="{y - BOX_HEIGHT / 2:.1f}" '
-        f'width="{width:.1f}" height="{BOX_HEIGHT:.0f}" rx="5" fill="{fill}" stroke="#444"/>'
+        f'width="{width:.1f}" height="{BOX_HEIGHT:.0f}" rx="5" fill="{fill}" stroke="#0b5394"/>'
         f'<text x="{x:.1f}" y="{y + 4:.1f}" text-anchor="middle">{escape(label)}</text></g>'
     )

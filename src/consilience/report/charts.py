@@ -145,7 +145,7 @@ def convergence(rows: Iterable[Row]) -> Spec:
         encoding={
             "x": {"field": "iteration", "type": "quantitative", "title": "iteration", "scale": {"type": "log"},
                   "axis": {"format": "~s", "tickCount": 5}},
-            "y": {"field": "gap", "type": "quantitative", "title": "relative distance to the optimum, at most",
+            "y": {"field": "gap", "type": "quantitative", "title": "relative gap, at most",
                   "scale": {"type": "log"}, "axis": {"format": ".0e", "tickCount": 5}},
         },
     )  # fmt: skip
@@ -159,7 +159,7 @@ def residuals(bins: Iterable[Row], law: Iterable[Row]) -> Spec:
         "mark": {"type": "bar", "tooltip": True},
         "encoding": {
             "x": {"field": "low", "type": "quantitative", "bin": {"binned": True},
-                  "title": "(table of the model − noisy table) / standard deviation of the noise"},
+                  "title": "standardised residual"},
             "x2": {"field": "high"},
             "y": {"field": "density", **density},
         },
@@ -185,8 +185,8 @@ def rows_against_tables(rows: Iterable[Row]) -> Spec:
         height=260,
         mark={"type": "point", "filled": True, "size": 45, "opacity": 0.7},
         encoding={
-            "x": {"field": "noise", **percent, "title": "noise: expected total variation to the truth, %"},
-            "y": {"field": "rows", **percent, "title": "rows to tables: total variation, %"},
+            "x": {"field": "noise", **percent, "title": "noise, expected, %"},
+            "y": {"field": "rows", **percent, "title": "rows to tables, %"},
             "tooltip": [
                 {"field": "table"},
                 {"field": "noise", "title": "noise, %", "format": ".2~f"},
@@ -223,7 +223,7 @@ def against_limit(rows: Iterable[Row], *, label: str, value: str, title: str, li
     """A bar per thing on a logarithmic scale, and a line for what is allowed. Rows: `label`, `value`, text."""
     listed = list(rows)
     least = min([limit, *(float(r[value]) for r in listed)])
-    scale = {"type": "log", "domainMin": least / 10}
+    scale = {"type": "log", "domainMin": least / 10, "nice": False}
     return chart(
         listed,
         height=(ROW_HEIGHT + 6) * len(listed),
@@ -253,7 +253,7 @@ def against_limit(rows: Iterable[Row], *, label: str, value: str, title: str, li
     )  # fmt: skip
 
 
-def side_by_side(panels: Sequence[Spec]) -> Spec:
-    """Charts below one another, each with its own title and scales."""
-    inner = [{k: v for k, v in p.items() if k != "$schema"} for p in panels]
-    return {"$schema": SCHEMA, "vconcat": inner, "resolve": {"scale": {"color": "independent"}}}
+def stacked(panels: Sequence[Spec], width: int) -> Spec:
+    """Charts below one another, each with its own scales."""
+    inner = [{k: v for k, v in p.items() if k != "$schema"} | {"width": width} for p in panels]
+    return {"$schema": SCHEMA, "vconcat": inner}

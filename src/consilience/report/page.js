@@ -45,6 +45,7 @@
     const last = t.a[t.a.length - 1], rest = t.a.slice(0, -1).join(" · ");
     if (t.a.length > 1) {
       spec.encoding.x.title = last;
+      spec.encoding.x.axis.labelOverlap = labels[last].length > 24;
       spec.encoding.y.title = rest;
       spec.encoding.tooltip[0].title = rest;
       spec.encoding.tooltip[1].title = last;
@@ -81,7 +82,7 @@
   const both = (t, i) => [show(t.c[i]), " ", make("small", {}, "± " + show(reach(t, i)))];
   const dataTable = (t) => {
     const last = t.a[t.a.length - 1], rest = t.a.slice(0, -1).join(" · ");
-    const caption = make("caption", {}, t.a.join(" × ") + ": counts, ± half-width of the 90 % interval");
+    const caption = make("caption", {}, t.a.join(" × ") + (t.a.length === 1 ? ": counts and 90 % intervals" : ": counts, ± half-width of the 90 % interval"));
     const columns = labels[last];
     if (t.a.length === 1) {
       const head = make("tr", {}, ...[last, "count", "90 % interval"].map((h) => make("th", { scope: "col" }, h)));
@@ -103,7 +104,7 @@
     body.dataset.filled = "yes";
     const t = tableOf(id);
     const figure = (spec, caption) => make("figure", {}, make("figcaption", {}, caption),
-      make("div", { class: "chart", role: "img", "aria-label": `Chart of ${t.a.join(" by ")}: ${caption}`, "data-spec": spec, "data-table": id }));
+      make("div", { class: "chart", role: "img", "aria-label": `Chart of ${t.a.join(" by ")}. ${caption} The numbers are in the table below.`, "data-spec": spec, "data-table": id }));
     const charts = t.a.length === 1
       ? [figure(labels[t.a[0]].length > templates.long ? "columns" : "bars", "Counts; the line is the 90 % interval.")]
       : [make("div", { class: "pair" }, figure("counts", "Counts."), figure("reach", "Half-width of the 90 % interval of each count."))];
@@ -136,6 +137,11 @@
     }
     found.textContent = `${count} of ${listed.length} tables`;
   });
+  const order = document.getElementById("order"), shelf = document.getElementById("listed");
+  order?.addEventListener("change", () => {
+    const worst = (a, b) => b.dataset.variation - a.dataset.variation;
+    shelf.append(...(order.selectedIndex ? [...listed].sort(worst) : listed));
+  });
   const which = document.getElementById("which"), where = document.getElementById("where"), answer = document.getElementById("answer");
   const respond = () => {
     const t = tableOf(which.value);
@@ -144,13 +150,16 @@
     const x = cell(t, i);
     answer.replaceChildren(make("span", { class: "big number" }, show(x.count)), ` with a 90 % interval from ${show(x.low)} to ${show(x.high)}`);
   };
+  let begin = (where?.dataset.start ?? "").split(" ").map(Number);
   const offer = () => {
     const t = tableOf(which.value);
-    where.replaceChildren(...t.a.map((a) => {
+    where.replaceChildren(...t.a.map((a, k) => {
       const select = make("select", {}, ...labels[a].map((v) => make("option", {}, v)));
+      select.selectedIndex = begin[k] ?? 0;
       select.addEventListener("change", respond);
       return make("label", {}, a, select);
     }));
+    begin = [];
     respond();
   };
   which?.addEventListener("change", offer);

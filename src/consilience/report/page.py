@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
-from consilience.report import charts, sections
+from consilience.report import charts, quality, sections
 from consilience.report.payload import embedded, script_json, table_json
 from consilience.report.subject import Subject
-from consilience.report.tables import LEVEL, MEASURED, PublishedTable
+from consilience.report.tables import LEVEL, MEANING, PublishedTable
 from consilience.report.theme import DARK, FONT, LIGHT, chart_config, css_variables
 from consilience.report.vega import bundle
 
@@ -41,12 +41,12 @@ def page(subject: Subject) -> str:
     add = _Specs()
     parts = [
         ("privacy", "What is promised", sections.privacy(subject, add)),
-        ("reliability", "How far it can be relied on", sections.reliability(subject, add)),
-        ("answers", "Look up an answer", _answers(inside, places)),
+        ("reliability", "How far it can be relied on", quality.reliability(subject, add)),
+        ("answers", "Look up an answer", _answers(subject, inside, places)),
         ("tables", "The tables", _tables(subject, inside, left_out, places)),
         ("making", "How it was made", sections.making(subject, add)),
-        ("residuals", "Residuals against noise", sections.residuals(subject, add)),
-        ("rows", "Synthetic rows against the tables", sections.rows(subject, add)),
+        ("residuals", "Residuals against noise", quality.residuals(subject, add)),
+        ("rows", "Synthetic rows against the tables", quality.rows(subject, add)),
     ]
     body = "".join(
         f'<section aria-labelledby="{key}"><h2 id="{key}">{title}</h2>{inner}</section>'
@@ -70,8 +70,8 @@ def page(subject: Subject) -> str:
             f'<nav aria-label="Contents"><ul>{links}</ul></nav>',
             "<noscript><p>The charts and the tables below need JavaScript; the text does not.</p></noscript>",
             body,
-            f"</main><footer><p>Made by consilience {escape(subject.version)}. This page holds only published numbers and what follows "
-            "from them; it fetches nothing.</p></footer>",
+            f"</main><footer><p>Made by consilience {escape(subject.version)}. This page holds only published numbers and what "
+            "follows from them; it fetches nothing.</p></footer>",
             '<div id="tip" role="status" hidden></div>',
             _data(subject, add, inside, places),
             f"<script>{_safe(bundle())}</script><script>{_asset('page.js')}</script></body></html>\n",
@@ -111,35 +111,44 @@ def _tables(
         )
     return (
         "<p>Open a table for its chart and its numbers. Intervals are meant to hold the true count "
-        f"{LEVEL:.0%} of the time, each by itself; the noise is all that they count.</p>"
+        f"{100 * LEVEL:.0f} % of the time, each by itself; the noise is all that they count.</p>"
         '<div class="controls"><label>Find tables by attribute<input id="filter" type="search" autocomplete="off"></label>'
-        f'<span id="found" role="status" class="quiet">{len(inside)} of {len(inside)} tables</span></div>{missing}{listed}'
+        '<label>Order<select id="order"><option>as declared</option><option>least reliable first</option></select></label>'
+        f'<span id="found" role="status" class="quiet">{len(inside)} of {len(inside)} tables</span></div>'
+        f'{missing}<div id="listed">{listed}</div>'
     )
 
 
 def _entry(table: PublishedTable, name: str, misfit: bool) -> str:
-    flags = f'<span class="flag {MEASURED}">{MEASURED}</span>'
+    flags = f'<span class="flag {table.basis}" title="{escape(MEANING[table.basis])}">{table.basis}</span>'
     if misfit:
         flags += '<span class="flag misfit">further off than its noise explains</span>'
     unclear = (
         f", {sections.percent(table.unclear)} of the counts could be zero" if table.unclear else ""
     )
     return (
-        f'<details id="table-{name}" data-name="{escape(table.name.lower())}"><summary><span class="name">{escape(table.name)}</span>'
+        f'<details id="table-{name}" data-name="{escape(table.name.lower())}" data-variation="{table.variation:.3g}">'
+        f'<summary><span class="name">{escape(table.name)}</span>'
         f'{flags}<span class="quiet number">{sections.percent(table.variation)}</span></summary>'
         f'<div class="body" data-table="{name}"><p class="quiet">{table.counts.size:,} counts. Expected total variation '
         f"{sections.percent(table.variation)}{unclear}. Standard errors: {escape(table.how)}.</p></div></details>"
     )  # fmt: skip
 
 
-def _answers(inside: Sequence[PublishedTable], places: dict[tuple[str, ...], str]) -> str:
+def _answers(
+    subject: Subject, inside: Sequence[PublishedTable], places: dict[tuple[str, ...], str]
+) -> str:
+    """Starts at the example of the summary."""
+    shown = subject.example.table.clique
     options = "".join(
-        f'<option value="{places[t.clique]}">{escape(t.name)}</option>' for t in inside
+        f'<option value="{places[t.clique]}"{" selected" if t.clique == shown else ""}>{escape(t.name)}</option>'
+        for t in inside
     )
+    start = " ".join(str(i) for i in subject.example.codes)
     return (
         "<p>Choose a table and a value of each of its attributes.</p>"
         f'<div class="controls"><label>Table<select id="which">{options}</select></label>'
-        '<span id="where" class="controls"></span></div>'
+        f'<span id="where" class="controls" data-start="{start}"></span></div>'
         '<output id="answer" aria-live="polite"></output>'
     )
 

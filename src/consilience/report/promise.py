@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
+from typing import Any
 
-from consilience.privacy import Account, Budget, Cost, epsilon_at
+from consilience.privacy import Account, Budget, Cost, Neighbours, Rho, epsilon_at
 
 USUAL_DELTA = 1e-6
 """At which a cost without a named delta is stated."""
@@ -42,11 +43,12 @@ class Promise:
         budget: Budget | None = None,
         account: Account | None = None,
     ) -> Promise:
-        """The promise of a cost. With a budget: the budget's epsilon and delta, of which the cost is a share."""
+        """The promise of a cost. `budget`: what it was calibrated to; `account`: what the table's ledger holds."""
         total = account.total if account is not None else budget
-        delta = USUAL_DELTA if total is None or total.delta is None else float(total.delta)
-        if total is not None and total.epsilon is not None:
-            epsilon, delta = float(total.epsilon.value), float(total.delta or 0)
+        named = budget if budget is not None else total
+        delta = USUAL_DELTA if named is None or named.delta is None else float(named.delta)
+        if budget is not None and budget.epsilon is not None:
+            epsilon, delta = float(budget.epsilon.value), float(budget.delta or 0)
         elif cost.epsilon is not None:
             epsilon, delta = float(cost.epsilon.value), 0.0
         else:
@@ -61,6 +63,26 @@ class Promise:
         rho = float(cost.rho.value)
         return cls(cost.neighbours.value, epsilon, delta, rho, share, private, lines)
 
+    @classmethod
+    def of_release(cls, facts: Mapping[str, Any], ledger: Mapping[str, Any] | None) -> Promise:
+        """The promise that the files of a release folder state (`release.json`, `ledger.json`)."""
+        budget, cost = facts["budget"], facts["cost"]
+        epsilon, delta = budget.get("epsilon"), budget.get("delta", 0.0)
+        if epsilon is None:
+            delta = delta or USUAL_DELTA
+            spent = Cost.adaptive(Neighbours.of(facts["neighbours"]), Rho(cost["exact"]["rho"]))
+            epsilon = epsilon_at(spent, delta)
+        lines, share = None, cost["share"]
+        if ledger is not None:
+            lines = [
+                Spending(e["time"], e["description"], e["cost"]["share"])
+                for e in ledger["releases"]
+            ]
+            share = lines[-1].share if lines else share
+        return cls(
+            facts["neighbours"], epsilon, delta, cost.get("rho"), share, facts["private"], lines
+        )
+
     @property
     def factor(self) -> float:
         """e^epsilon: how much likelier one person can make anything that is published."""
@@ -72,8 +94,14 @@ class Promise:
         return 1 / (1 + exp(-min(self.epsilon, 700.0)))
 
     @property
-    def short(self) -> str:
-        return f"epsilon {self.epsilon:g}, delta {self.delta:g}, {self.neighbours} neighbours"
+    def line(self) -> str:
+        """In one line."""
+        return f"epsilon {short(self.epsilon)}, delta {short(self.delta)}, {self.neighbours} neighbours"
+
+
+def short(value: float) -> str:
+    """Four digits, and 1e-6 rather than 1e-06."""
+    return f"{value:.4g}".replace("e-0", "e-")
 
 
 def share_of(total: Budget, cost: Cost) -> float:
@@ -102,15 +130,16 @@ def in_words(promise: Promise) -> list[str]:
     exception = (
         ""
         if promise.delta == 0
-        else f" There is an exception of probability at most {promise.delta:g} (delta), in which this need not hold."
+        else f" There is an exception of probability at most {short(promise.delta)} (delta), about one in "
+        f"{1 / promise.delta:,.0f}, in which this need not hold."
     )
     paragraphs = [
         f"Suppose that {change}. Everything on this page, and everything else in this release, would have come out with "
         f"nearly the same probability: no result becomes more than {_times(promise.factor)} as likely or as unlikely "
-        f"(e to the power of epsilon, epsilon = {promise.epsilon:g}).{exception}",
+        f"(e to the power of epsilon, epsilon = {short(promise.epsilon)}).{exception}",
         f"Put differently: somebody who knows everybody else in the table, and wavers evenly between two possibilities "
-        f"for one person, can become at most {promise.certainty:.0%} sure of one of them by reading this release, however clever "
-        f"and whatever else they know. {public}",
+        f"for one person, can become at most {100 * promise.certainty:.0f} % sure of one of them by reading this release, "
+        f"however clever and whatever else they know. {public}",
     ]
     if not promise.private:
         paragraphs.insert(
@@ -123,7 +152,8 @@ def in_words(promise: Promise) -> list[str]:
 NOT_PROMISED = (
     "That nothing can be learnt about groups. The tables are published so that one can learn about groups, also about groups "
     "that you belong to, whether or not you are in the table.",
-    "Protection of a person with several rows. The promise is per row; for k rows of one person epsilon counts k times.",
+    "Protection of a person with several rows. The promise is per row; for k rows of one person epsilon counts k times, and "
+    "delta grows faster still.",
     "Protection of what was declared. Names of columns, categories and limits come from the declared schema; they are safe to "
     "publish only if nobody read them off the data.",
     "Anything about later releases. If the same people are released again, costs add up; the ledger is there to count them.",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import prod, sqrt
 
 import numpy as np
 from scipy.special import ndtr
@@ -37,6 +39,8 @@ class Residuals:
     rms: float
     beyond: float
     expected_beyond: float
+    fitted: float | None
+    """Expected root mean square after least squares under consistency, sqrt(1 - free numbers / numbers); None with queries."""
     tables: Sequence[TableResiduals]
 
     @property
@@ -70,8 +74,19 @@ def residuals_of(model: Model) -> Residuals:
         float(np.sqrt(np.mean(np.square(u)))),
         float((np.abs(u) > 2).mean()),
         beyond,
+        _fitted(model, u.size),
         tables,
     )
+
+
+def _fitted(model: Model, numbers: int) -> float | None:
+    """Consistent tables are free in one component per subset t of a measured clique, of prod_{i in t} (n_i - 1) numbers."""
+    if any(not m.is_identity for m in model.measurements) or model.graph.kind == "factor graph":
+        return None
+    subsets = {s for c in model.cliques for k in range(1, len(c) + 1) for s in combinations(c, k)}
+    free = sum(prod(model.domain[a] - 1 for a in s) for s in subsets)
+    known = model.settings is not None and model.settings.total_known
+    return sqrt(max(0.0, 1 - (free + (not known)) / numbers))
 
 
 POINTS = np.linspace(-4.0, 4.0, 81)

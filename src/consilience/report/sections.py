@@ -1,17 +1,15 @@
-"""The sections of a report as HTML: what was promised, how it was made, and how good it is. All text is escaped here."""
+"""The sections of a report as HTML: the first minute, what was promised, how it was made. All text is escaped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from typing import Any
 
 from consilience.markup import html_table
 from consilience.report import charts
-from consilience.report.promise import NOT_PROMISED, Promise, in_words
-from consilience.report.residuals import EDGES, POINTS
+from consilience.report.promise import NOT_PROMISED, Promise, in_words, short
 from consilience.report.subject import Subject
-from consilience.report.tables import ASSUMED, INFERRED, MEANING, MEASURED, PublishedTable
+from consilience.report.tables import PublishedTable
 from consilience.solvers.planner import show_bytes
 
 AddChart = Callable[[charts.Spec], str]
@@ -20,7 +18,7 @@ AddChart = Callable[[charts.Spec], str]
 
 def percent(share: float) -> str:
     """0.0123 as 1.23 %, three digits."""
-    return f"{100 * share:.3g} %"
+    return f"{100 * share:.3g}\N{NO-BREAK SPACE}%"
 
 
 def count(value: float) -> str:
@@ -77,9 +75,9 @@ def _spent(promise: Promise | None) -> str:
             used = sum(line.share for line in promise.ledger)
             many = f"{len(promise.ledger)} release{'s' if len(promise.ledger) != 1 else ''}"
             total = f"<p>The table's ledger: {percent(used)} spent by {many}</p>"
-        delta = f"<p>delta {promise.delta:g}</p>" if promise.delta else "<p>delta 0 (pure)</p>"
+        delta = f"<p>delta {short(promise.delta)}</p>" if promise.delta else "<p>delta 0 (pure)</p>"
         inner = (
-            f'<p class="big number">epsilon {promise.epsilon:g}</p>{delta}'
+            f'<p class="big number">epsilon {short(promise.epsilon)}</p>{delta}'
             f"<p>for {escape(promise.neighbours)} neighbours</p>{share}{total}"
             '<p class="quiet"><a href="#privacy">What that means</a></p>'
         )
@@ -101,8 +99,8 @@ def privacy(subject: Subject, add: AddChart) -> str:
     parts.append(f"<h3>What is not promised</h3><ul>{left}</ul>")
     rows: list[tuple[str, str]] = [
         ("neighbours", promise.neighbours),
-        ("epsilon", f"{promise.epsilon:g}"),
-        ("delta", f"{promise.delta:g}"),
+        ("epsilon", short(promise.epsilon)),
+        ("delta", short(promise.delta)),
     ]
     if promise.rho is not None:
         rows.append(("zero-concentrated (rho) spent", f"{promise.rho:.4g}"))
@@ -125,12 +123,15 @@ def _ledger(promise: Promise, add: AddChart) -> str:
         rows,
         ("time", "release", "share of the budget"),
     )
-    left = max(0.0, 1 - sum(line.share for line in lines))
+    left = 1 - sum(line.share for line in lines)
+    if len(lines) < 2 and left < 1e-6:
+        return table
     shares = [
         {"what": f"{i}. {line.what}"[:60], "percent": 100 * line.share}
         for i, line in enumerate(lines, 1)
     ]
-    shares.append({"what": "left", "percent": 100 * left})
+    if left >= 1e-6:
+        shares.append({"what": "left", "percent": 100 * left})
     name = add(
         charts.ranking(shares, label="what", value="percent", title="share of the budget, %")
     )
@@ -175,7 +176,10 @@ def making(subject: Subject, add: AddChart) -> str:
                 shown, label="way", value="bytes", title="memory, bytes", limit=float(d.plan.budget)
             )
         )
-        text = f"What each kind of consistency would have needed; the broken line is what was allowed. Chosen: {d.plan.consistency}, because {d.plan.reason}."
+        text = (
+            "What each kind of consistency would have needed; the broken line is what was allowed. "
+            f"Chosen: {d.plan.consistency}, because {d.plan.reason}."
+        )
         parts.append(figure(name, text, "Memory needed by each kind of consistency"))
     looks = [
         {"iteration": i.number, "gap": max(i.gap, 1e-16)}
@@ -198,115 +202,3 @@ def _noise(subject: Subject) -> str:
         f"{widths[0]:.4g}" if widths[0] == widths[-1] else f"{widths[0]:.4g} to {widths[-1]:.4g}"
     )
     return f"{spread} people ({kinds})"
-
-
-# -- how good it is ----------------------------------------------------------------------------------
-
-
-def reliability(subject: Subject, add: AddChart, limit: int = 40) -> str:
-    names = subject.model.domain.attributes
-    known = {t.clique: t.variation for t in subject.tables}
-    tally = {b: list(subject.basis.values()).count(b) for b in (MEASURED, INFERRED, ASSUMED)}
-    words = "; ".join(f"{n:,} {b} ({MEANING[b]})" for b, n in tally.items() if n)
-    parts = [
-        paragraph(
-            "Expected total variation says how far a table is from the truth because of the noise: the share of people who would have "
-            "to be moved to another cell. It is computed from the standard errors, which come from the published numbers alone."
-        ),
-        paragraph(f"Pairs of attributes: {words}.") if words else "",
-    ]
-    if 1 < len(names) <= limit:
-        sign = {MEASURED: "", INFERRED: "?", ASSUMED: "–"}
-        cells: list[dict[str, Any]] = []
-        for (a, b), basis in subject.basis.items():
-            share = known.get((a, b))
-            value = None if share is None else 100 * share
-            mark = "·" if share is None and basis == MEASURED else sign[basis]
-            cells += [
-                {"x": x, "y": y, "percent": value, "basis": basis, "sign": mark}
-                for x, y in ((a, b), (b, a))
-            ]
-        cells += [
-            {"x": a, "y": a, "percent": 100 * known[(a,)], "basis": "one attribute", "sign": ""}
-            for a in names
-            if (a,) in known
-        ]
-        order = {a: i for i, a in enumerate(names)}
-        cells.sort(key=lambda c: (order[c["y"]], order[c["x"]]))
-        name = add(charts.pair_matrix(cells))
-        text = "Expected total variation of every pair, single attributes on the diagonal. Darker (in dark mode: lighter) is less reliable; ? is inferred, – is assumed."
-        parts.append(figure(name, text, "Matrix of expected total variation by pair of attributes"))
-    return "".join(parts)
-
-
-def residuals(subject: Subject, add: AddChart) -> str:
-    r = subject.residuals
-    bins = [
-        {"low": float(a), "high": float(b), "density": round(float(d), 5)}
-        for a, b, d in zip(EDGES, EDGES[1:], r.density, strict=False)
-    ]
-    law = [
-        {"u": float(u), "density": round(float(d), 5)} for u, d in zip(POINTS, r.law, strict=True)
-    ]
-    name = add(charts.residuals(bins, law))
-    flagged = r.flagged
-    verdict = (
-        f"{len(flagged)} table{'s are' if len(flagged) > 1 else ' is'} further from the fit than the noise explains: "
-        + ", ".join(f"{t.name} (root mean square {t.rms:.2f})" for t in flagged[:8])
-        + ". Either the stated noise is too small or something else than noise was added."
-        if flagged
-        else "No table is further from the fit than its noise explains."
-    )
-    return "".join(
-        [
-            paragraph(
-                "If all is as declared, the distances between the model and the noisy tables look like the noise that was added, or "
-                "somewhat smaller, because the fit follows the noise a little."
-            ),
-            facts(
-                "Standardised residuals",
-                [
-                    ("root mean square", f"{r.rms:.3f} (noise alone: 1)"),
-                    ("beyond two standard deviations", f"{percent(r.beyond)} (noise alone: {percent(r.expected_beyond)})"),
-                ],
-            ),
-            figure(name, "Bars: observed. Line: the law that the noise was drawn from.", "Histogram of standardised residuals against the law of the noise"),
-            paragraph(verdict),
-        ]
-    )  # fmt: skip
-
-
-def rows(subject: Subject, add: AddChart) -> str:
-    found = subject.rows.rows
-    if found is None:
-        return paragraph(f"No synthetic rows are compared here: {subject.rows.refused}.")
-    noise = {t.clique: t.variation for t in subject.tables}
-    points = [
-        {"table": " × ".join(c), "noise": 100 * noise[c], "rows": 100 * v}
-        for c, v in subject.rows.variation.items()
-    ]
-    mean = sum(p["rows"] for p in points) / len(points)
-    worst = max(points, key=lambda p: p["rows"])
-    how = (
-        "each follows the model exactly"
-        if found.exact
-        else "drawn from the model's backbone and moved towards its tables"
-    )
-    name = add(charts.rows_against_tables(points))
-    return "".join(
-        [
-            paragraph(
-                f"{len(found.data):,} synthetic rows were drawn for this page ({how}); their tables were compared with the published ones. "
-                "Rows add a little error of their own to that of the noise; where a table is published, use the table."
-            ),
-            facts(
-                "Total variation of rows to tables",
-                [
-                    ("mean over the tables", f"{mean:.3g} %"),
-                    ("worst", f"{worst['rows']:.3g} % at {worst['table']}"),
-                    ("as many independent rows would have, on average", percent(found.independent)),
-                ],
-            ),
-            figure(name, "One point per table.", "Total variation of rows to tables against that of the noise"),
-        ]
-    )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from consilience.domain import Clique
+from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError
 from consilience.inference import Model
 from consilience.inference.sampling import SampledRows
@@ -66,7 +66,7 @@ def subject_of(
     labels: Labels | None,
     promise: Promise | None,
     mechanism: str,
-    stderr: Mapping[Clique, np.ndarray] | None,
+    stderr: Mapping[Clique, Buffer | None] | None,
     rows: SampledRows | int | None,
     replicates: int,
     version: str,

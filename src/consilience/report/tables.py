@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import pi, sqrt
 
 import numpy as np
@@ -16,11 +17,18 @@ from scipy.special import ndtri
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import ConsilienceError
 from consilience.inference import Model
-from consilience.inference.uncertainty import reach_of
+from consilience.inference.uncertainty import Uncertainty, reach_of
 
 LEVEL = 0.9
 """Of every interval in a report."""
 MULTIPLE = float(ndtri(0.5 + LEVEL / 2))
+PUBLISHED = "published with the table"
+MEASURED, INFERRED, ASSUMED = "measured", "inferred", "assumed"
+MEANING = {
+    MEASURED: "the attributes were measured together",
+    INFERRED: "never measured together; inferred through other measured tables",
+    ASSUMED: "nothing measured links them; independence is assumed",
+}
 Labels = Mapping[str, Sequence[str]]
 Progress = Callable[[int, int], None]
 
@@ -35,6 +43,8 @@ class PublishedTable:
     variation: float
     how: str
     """Where the standard errors come from."""
+    basis: str
+    """`MEASURED`, `INFERRED` or `ASSUMED`."""
 
     @property
     def name(self) -> str:
@@ -57,30 +67,37 @@ class PublishedTable:
 def published_tables(
     model: Model,
     *,
-    stderr: Mapping[Clique, Buffer] | None = None,
+    stderr: Mapping[Clique, Buffer | None] | None = None,
     replicates: int,
     rng: np.random.Generator | int = 0,
     progress: Progress | None = None,
 ) -> list[PublishedTable]:
-    """Every attribute and every measured clique. `stderr`: standard errors that are known already."""
-    singles = [(a,) for a in model.domain if model.in_model(a)]
-    cliques = list(dict.fromkeys([*singles, *model.cliques]))
-    known = dict(stderr or {})
-    missing = [c for c in cliques if c not in known]
-    found = (
-        model.uncertainties(missing, replicates=replicates, rng=rng, progress=progress)
-        if missing
-        else []
-    )
-    fresh = dict(zip(missing, found, strict=True))
+    """Every attribute, every measured clique and what was published besides.
+
+    `stderr`: what was published, with its standard errors where they are known already.
+    """
+    singles: list[Clique] = [(a,) for a in model.domain if model.in_model(a)]
+    published: list[Clique] = [*singles, *model.cliques, *(stderr or {})]
+    cliques = list(dict.fromkeys(published))
+    found = {c: (s, PUBLISHED) for c, s in (stderr or {}).items() if s is not None}
+    for inside, method in ((True, "auto"), (False, "bootstrap")):
+        missing = [c for c in cliques if c not in found and model.in_model(c) is inside]
+        if missing:
+            fresh = model.uncertainties(
+                missing, method=method, replicates=replicates, rng=rng, progress=progress
+            )
+            found |= {c: (u.stderr, u.method) for c, u in zip(missing, fresh, strict=True)}
+    linked = Linked(model)
     tables = []
     for clique, counts in zip(cliques, model.marginals(cliques), strict=True):
-        u = fresh.get(clique)
-        spread = known[clique] if u is None else u.stderr
-        reach = spread if u is None else reach_of(model, clique, u)
-        how = "published with the table" if u is None else u.method
-        variation = float(spread.sum()) * sqrt(2 / pi) / (2 * model.total)
-        tables.append(PublishedTable(clique, counts, MULTIPLE * reach, min(variation, 1.0), how))
+        (spread, how), basis = found[clique], linked.basis(clique)
+        reach = spread
+        if basis == MEASURED:
+            # What a cell near zero could hold; it adds nothing to errors that are in closed form already.
+            at_least = Uncertainty(spread, np.zeros_like(spread), "bootstrap", 0)
+            reach = reach_of(model, clique, at_least)
+        variation = min(1.0, float(spread.sum()) * sqrt(2 / pi) / (2 * model.total))
+        tables.append(PublishedTable(clique, counts, MULTIPLE * reach, variation, how, basis))
     return tables
 
 
@@ -94,6 +111,7 @@ class Example:
     """One count with its interval, in words."""
 
     table: PublishedTable
+    codes: tuple[int, ...]
     labels: tuple[str, ...]
     count: float
     low: float
@@ -113,9 +131,15 @@ def example_of(tables: Sequence[PublishedTable], labels: Labels) -> Example:
     half = table.counts.sum() / 2
     sized = np.where(table.counts <= half, table.counts, -1.0)
     where = np.unravel_index(int(sized.argmax()), table.counts.shape)
-    names = tuple(labels[a][int(i)] for a, i in zip(table.clique, where, strict=True))
+    codes = tuple(int(i) for i in where)
+    names = tuple(labels[a][i] for a, i in zip(table.clique, codes, strict=True))
     return Example(
-        table, names, float(table.counts[where]), float(table.low[where]), float(table.high[where])
+        table,
+        codes,
+        names,
+        float(table.counts[where]),
+        float(table.low[where]),
+        float(table.high[where]),
     )
 
 
@@ -134,30 +158,31 @@ def checked_labels(domain: Domain, given: Labels | None) -> dict[str, tuple[str,
 
 # -- what rests on what ------------------------------------------------------------------------------
 
-MEASURED, INFERRED, ASSUMED = "measured", "inferred", "assumed"
-MEANING = {
-    MEASURED: "the attributes were measured together",
-    INFERRED: "never measured together; inferred through other measured tables",
-    ASSUMED: "nothing measured links them; independence is assumed",
-}
+
+class Linked:
+    """Which attributes measured cliques tie together, directly or through others."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.group = {a: a for a in model.domain}
+        for clique in model.cliques:
+            for a in clique[1:]:
+                self.group[self._root(a)] = self._root(clique[0])
+
+    def _root(self, a: str) -> str:
+        while self.group[a] != a:
+            self.group[a] = self.group[self.group[a]]
+            a = self.group[a]
+        return a
+
+    def basis(self, clique: Clique) -> str:
+        """What the answer for these attributes rests on."""
+        if self.model.in_model(clique):
+            return MEASURED
+        return INFERRED if len({self._root(a) for a in clique}) == 1 else ASSUMED
 
 
 def basis_of_pairs(model: Model) -> dict[Clique, str]:
     """What the answer for each pair of attributes rests on."""
-    names = model.domain.attributes
-    group = {a: a for a in names}
-
-    def root(a: str) -> str:
-        while group[a] != a:
-            group[a] = group[group[a]]
-            a = group[a]
-        return a
-
-    for clique in model.cliques:
-        for a in clique[1:]:
-            group[root(a)] = root(clique[0])
-    return {
-        (a, b): MEASURED if model.in_model((a, b)) else INFERRED if root(a) == root(b) else ASSUMED
-        for i, a in enumerate(names)
-        for b in names[i + 1 :]
-    }
+    linked = Linked(model)
+    return {pair: linked.basis(pair) for pair in combinations(model.domain.attributes, 2)}

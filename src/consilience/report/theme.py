@@ -87,5 +87,5 @@ def chart_config(palette: Palette) -> dict[str, Any]:
             "heatmap": [p["low"], p["middle"], p["high"]],
             "ramp": [p["low"], p["middle"], p["high"]],
         },
-        "style": {"expected": {"stroke": p["warn"]}, "limit": {"stroke": p["warn"]}},
+        "style": {"expected": {"color": p["warn"]}, "limit": {"color": p["warn"]}},
     }  # fmt: skip

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import version
 from pathlib import Path
+from secrets import token_hex
 
 from consilience.errors import ConsilienceError
 from consilience.inference import Model
 from consilience.inference.sampling import SampledRows
 from consilience.mechanisms.mechanism import Result
 from consilience.privacy import Account, Budget
+from consilience.release import Published, read_release
+from consilience.report.folder import promise_of, standard_errors
 from consilience.report.page import page
 from consilience.report.promise import Promise
 from consilience.report.subject import subject_of
@@ -20,7 +24,7 @@ REPLICATES = 50
 
 
 def write_report(
-    what: Result | Model,
+    what: Result | Model | Published | str | Path,
     path: str | Path,
     *,
     title: str = "A private release, and how far to trust it",
@@ -32,17 +36,25 @@ def write_report(
     replicates: int = REPLICATES,
     progress: Progress | None = None,
 ) -> Path:
-    """Write one self-contained HTML page, and say where.
+    """Write one self-contained HTML page about a release folder, a result or a model, and say where.
 
-    labels: {attribute: a label per code}. budget: what the release was calibrated to; account: what its ledger holds
-    (`Ledger.read()`). rows: synthetic rows to compare with the tables, how many to draw (0: none), or None for as many as the
-    total, 50,000 at most. replicates: refits behind the standard errors. progress sees (refits done, refits asked for).
+    labels: {attribute: a label per code}. budget: what a result was calibrated to; account: what its ledger holds
+    (`Ledger.read()`). A release folder knows all three. rows: synthetic rows to compare with the tables, how many to draw
+    (0: none), or None for as many as the total, 50,000 at most. replicates: refits behind standard errors that are not
+    known yet. progress sees (refits done, refits asked for).
     """
-    if isinstance(what, Result):
+    promise, stderr = None, None
+    if isinstance(what, str | Path):
+        what = read_release(Path(what))
+    if isinstance(what, Published):
+        model, labels = what.model, what.labels
+        promise, stderr = promise_of(what), standard_errors(what)
+        mechanism = what.facts.get("mechanism", {}).get("calibrated", mechanism)
+    elif isinstance(what, Result):
         model = what.model
         promise = Promise.of(what.cost, what.private, budget, account)
     elif isinstance(what, Model):
-        model, promise = what, None
+        model = what
     else:
         raise ConsilienceError(
             f"a report is made of a Result, a Model or a release folder, got {type(what).__name__}"
@@ -53,17 +65,27 @@ def write_report(
         labels=labels,
         promise=promise,
         mechanism=mechanism,
-        stderr=None,
+        stderr=stderr,
         rows=rows,
         replicates=replicates,
         version=version("consilience"),
         progress=progress,
     )
+    return write_text(page(subject), path)
+
+
+def write_text(content: str | bytes, path: str | Path) -> Path:
+    """All of it or nothing: written beside its place, then moved there."""
     target = Path(path)
+    beside = target.with_name(f".{target.name}.{token_hex(8)}")
     try:
-        target.write_text(page(subject), encoding="utf-8")
+        try:
+            beside.write_bytes(content.encode() if isinstance(content, str) else content)
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError as error:
         raise ConsilienceError(
-            f"a report must be written where files can be written, got {str(target)!r}: {error.strerror or error}"
+            f"a report or picture must be written where files can be written, got {str(target)!r}: {error.strerror or error}"
         ) from error
     return target

@@ -53,7 +53,7 @@ def test_every_python_block_runs_in_order(page: Path) -> None:
     scope: dict[str, object] = {"__name__": "docs"}
     for line, text in blocks(page, "python"):
         source = "\n" * (line - 1) + text  # so that a failure names the line of the page
-        exec(compile(source, str(page), "exec"), scope)
+        exec(compile(source, str(page), "exec", dont_inherit=True), scope)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -24,7 +24,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         line = markdown.count("\n", 0, block.start(1))
         source = "\n" * line + block.group(1)  # so that a failure names the line of the page
         with redirect_stdout(printed):
-            exec(compile(source, page.file.src_uri, "exec"), scope)
+            exec(compile(source, page.file.src_uri, "exec", dont_inherit=True), scope)
         shown = printed.getvalue().rstrip()
         return f"{block.group(0)}\n\n```text\n{shown}\n```" if shown else block.group(0)
 

@@ -4,12 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 READY_BENCH := $(VENV)/.ready-bench
+READY_EXPERIMENTS := $(VENV)/.ready-experiments
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format bench docs lock clean
+.PHONY: help venv demo test lint format bench experiments docs lock clean
 
 help:  ## show the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 venv: $(READY)  ## make .venv with everything pinned in requirements.lock
 
@@ -25,8 +26,13 @@ $(READY_BENCH): $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev,bench]'
 	@touch $(READY_BENCH)
 
+$(READY_EXPERIMENTS): $(READY)
+	@echo "== adding what draws the figures (matplotlib)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev,experiments]'
+	@touch $(READY_EXPERIMENTS)
+
 demo: $(READY)  ## the main job on generated people
-	@$(BIN)/python -m consilience.demo
+	@$(BIN)/consilience demo
 
 test: $(READY)  ## the whole test suite
 	@$(BIN)/python -m pytest -q
@@ -44,12 +50,15 @@ format: $(READY)  ## format the code
 bench: $(READY_BENCH)  ## benchmarks beside their rivals, one table
 	@$(BIN)/python benchmarks/run.py
 
+experiments: $(READY_EXPERIMENTS)  ## the paper's figures and table: FIGURE=table for one, QUICK=1 for minutes
+	@$(BIN)/python experiments/run.py $(if $(FIGURE),--figure $(FIGURE)) $(if $(QUICK),--quick)
+
 docs: $(READY)  ## check that every link and code block of the docs holds
 	@$(BIN)/python -m pytest -q tests/test_docs.py
 
 lock:  ## write requirements.lock anew from the newest versions
 	@rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
-	@.lock-venv/bin/python -m pip install --quiet -e '.[dev,bench]'
+	@.lock-venv/bin/python -m pip install --quiet -e '.[dev,bench,experiments]'
 	@.lock-venv/bin/python -m pip freeze --exclude-editable | grep -v ' @ ' > requirements.lock
 	@rm -rf .lock-venv
 

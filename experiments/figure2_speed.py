@@ -5,9 +5,9 @@
 100 attributes of size 10; triples at random, or greedily those that span the fewest attributes in order. An iteration is a
 gradient, a mirror step and the marginals of the new point (one sweep of Convex-GBP, or one calibration of the junction tree).
 Each size runs in a process of its own on one thread; `cpu_seconds` is processor time per iteration, which other work on the
-machine hardly stretches, and `seconds` is the median on the wall clock. Exact is priced first and refused beyond a budget: the row then
-has cells and no time. --mbi adds Convex-GBP of mbi 2.0.0 (extra `bench`) where it can be run at all: it compiles for minutes
-at a few hundred triples. benchmarks/ has the same engine on all cores, with memory and start-up.
+machine hardly stretches, and `seconds` is the median on the wall clock. Exact is priced first and refused beyond a budget:
+the row then has cells and no time. --mbi adds Convex-GBP of mbi 2.0.0 (extra `bench`) as far as it can be run: it compiles for
+minutes at a few hundred triples. benchmarks/ has the same engine on all cores, with memory and start-up.
 """
 
 from __future__ import annotations

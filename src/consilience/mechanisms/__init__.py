@@ -2,6 +2,10 @@
 
 from consilience.mechanisms.adaptive import CalibratedAdaptive
 from consilience.mechanisms.aim import AIM, CalibratedAIM
+from consilience.mechanisms.dual_query import CalibratedDualQuery, DualQuery
+from consilience.mechanisms.fem import FEM, CalibratedFEM
+from consilience.mechanisms.fem_game import SelectionRelease
+from consilience.mechanisms.fem_reconstruct import GameFit
 from consilience.mechanisms.gaussian import CalibratedGaussian, Gaussian
 from consilience.mechanisms.hdmm import HDMM, CalibratedHDMM
 from consilience.mechanisms.laplace import CalibratedLaplace, Laplace
@@ -15,16 +19,21 @@ from consilience.mechanisms.source import Source
 
 __all__ = [
     "AIM",
+    "FEM",
     "HDMM",
     "MWEM",
     "Calibrated",
     "CalibratedAIM",
     "CalibratedAdaptive",
+    "CalibratedDualQuery",
+    "CalibratedFEM",
     "CalibratedGaussian",
     "CalibratedHDMM",
     "CalibratedLaplace",
     "CalibratedMWEM",
     "CalibratedResidualPlanner",
+    "DualQuery",
+    "GameFit",
     "Gaussian",
     "Laplace",
     "Mechanism",
@@ -34,6 +43,7 @@ __all__ = [
     "Result",
     "Round",
     "Run",
+    "SelectionRelease",
     "Settings",
     "Source",
     "Step",

@@ -11,6 +11,7 @@ gains the new), or one cell:
     weights w, w_i M_i  L1 / L2^2       sum w / sum w^2     2 sum w / 2 sum w^2
     score ||M x - m||_1, m fixed        1                   2
     scores w_r (||M_r x - m_r||_1 - a_r)  max w             2 max w
+    score +-(count of a cell - m), m fixed  1               1
     number of rows                      1                   0 (public)
     integer matrix A x  L1 / L2^2       columns' largest    2 / 2 (A >= 0) or 4 times that
     n_t residual_t x    L2^2            prod n (n - 1)      2 m / (m - 1) times that, m = min n
@@ -112,6 +113,12 @@ def weighted_l1_score(neighbours: Neighbours, weights: Iterable[Real]) -> Fracti
     one that moves most can move.
     """
     return max(checked_weights(weights)) * l1_score(neighbours)
+
+
+def cell_score(neighbours: Neighbours) -> Fraction:
+    """+-(count of one cell - m) with m fixed: a row leaves a cell, enters it, or does neither, so that it moves by at most one."""
+    Neighbours.of(neighbours)
+    return Fraction(1)
 
 
 def total(neighbours: Neighbours) -> Sensitivity:

@@ -1,0 +1,214 @@
+"""FEM: follow the perturbed leader with the exponential mechanism (Vietri et al. 2020), and a reconstruction after it.
+
+    round t: s records, each argmax_x (sum of past chosen queries at x) - <perturbation, one-hot x>, perturbations exponential
+             a_t = their answers; choose a cell and a sign, P in proportion to exp(e0 s (count - N a_t) / 2)
+
+Under replace-one a count moves by at most one and N is public: a round is one exponential mechanism of epsilon e0, rho e0^2 / 8.
+The authors answer queries from all records together; here the choices are observations of the data too, and their exact
+likelihood (`measurements.selections`) is fitted from where the records stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+
+import numpy as np
+
+from consilience.domain import Workload
+from consilience.domain.domain import whole_number
+from consilience.errors import BudgetError, ConsilienceError
+from consilience.measurements.selections import Choice, Selections
+from consilience.mechanisms.fem_game import (
+    Game,
+    Ints,
+    SelectionRelease,
+    check_game,
+    check_positive,
+    chosen_cell,
+    joined,
+)
+from consilience.mechanisms.fem_reconstruct import GameFit
+from consilience.mechanisms.mechanism import (
+    Calibrated,
+    Mechanism,
+    Release,
+    Result,
+    Step,
+    StepCallback,
+    check_admitted,
+    check_budget,
+    check_call,
+)
+from consilience.mechanisms.shares import check_workload
+from consilience.mechanisms.source import Source, check_source, exact_counts
+from consilience.privacy import Budget, Cost, Epsilon, Ledger, NoiseSource, Rho, selection_epsilon
+from consilience.privacy.accounting import standard_zcdp_rho
+from consilience.privacy.sensitivity import cell_score
+from consilience.solvers.planner import Plan
+
+PRESETS = {
+    "adult, 3-way": (0.008, 0.16),
+    "adult, 5-way": (0.010, 0.16),
+    "loans, 3-way": (0.006, 0.10),
+    "loans, 5-way": (0.007, 0.14),
+}
+"""The authors' tuned (split, perturbation) for 64 random marginals; samples = 50 in all."""
+
+
+@dataclass(frozen=True, eq=False)
+class FEM(Mechanism):
+    """Choices of badly answered cells, records that answer them, and a model fitted to both.
+
+    rounds: None for the authors' rule, as many as fit rounds of epsilon split * sqrt(epsilon) by their accounting.
+    published: each round spends just that epsilon, as the authors' do (theirs make one round more than their budget holds); the
+    exact price, an eighth of its square, leaves budget over. Otherwise rounds share the whole budget.
+    samples: records per round. perturbation: scale of the exponential noise on records, times sqrt(rounds); no matter of privacy.
+    restarts: of the search for each record. seed: of the perturbations, which are public. fit: how choices become a model.
+    """
+
+    workload: Workload
+    rounds: int | None = None
+    samples: int = 50
+    split: float = 0.008
+    perturbation: float = 0.16
+    published: bool = False
+    restarts: int = 2
+    seed: int = 0
+    fit: GameFit = field(default_factory=GameFit)
+
+    def __post_init__(self) -> None:
+        check_workload(self.workload, self.fit.memory)
+        check_positive(samples=self.samples, split=self.split, perturbation=self.perturbation)
+        if self.rounds is not None and ((whole_number(self.rounds) or 0) < 1 or self.published):
+            raise ConsilienceError(
+                f"rounds must be a whole number from 1 on, and follow from split where published, got {self.rounds!r}"
+            )
+
+    @classmethod
+    def as_published(cls, workload: Workload, preset: str = "adult, 3-way", seed: int = 0) -> FEM:
+        """The authors' settings for one of `PRESETS`, one round less than theirs: within the budget."""
+        if preset not in PRESETS:
+            raise ConsilienceError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
+        split, perturbation = PRESETS[preset]
+        return cls(workload, split=split, perturbation=perturbation, published=True, seed=seed)
+
+    def calibrate(self, budget: Budget) -> CalibratedFEM:
+        """Fix the rounds, what each spends, and the cost of them all."""
+        check_budget(budget)
+        capacity = check_game("FEM", budget)
+        rounds, each = self._rounds(budget, capacity)
+        cost = Cost.selection(budget.neighbours, each) * rounds
+        check_admitted(budget, cost)
+        plan = self.fit.plan(self.workload.domain, self.workload.cliques)
+        return CalibratedFEM(self, budget, rounds, each, cost, plan)
+
+    def _rounds(self, budget: Budget, capacity: Epsilon | Rho) -> tuple[int, Epsilon]:
+        rounds = self.rounds
+        nominal = None
+        if rounds is None:
+            if budget.epsilon is None or not budget.delta:
+                raise BudgetError(
+                    f"the authors' rule for rounds needs epsilon and delta, got {budget!r}; give rounds="
+                )
+            nominal = self.split * sqrt(float(budget.epsilon.value))
+            allowed = float(standard_zcdp_rho(budget.epsilon, budget.delta).value)
+            rounds = int(allowed / (nominal**2 / 2))
+            if rounds < 1:
+                raise BudgetError(
+                    f"the budget must hold at least one round of epsilon {nominal:.6g}, {budget!r} does not; lower split="
+                )
+        if self.published and nominal is not None:
+            return rounds, Epsilon(nominal)
+        return rounds, selection_epsilon(capacity.split([1] * rounds)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class CalibratedFEM(Calibrated):
+    """`FEM` with its rounds and the epsilon of each choice."""
+
+    mechanism: FEM
+    budget: Budget
+    rounds: int
+    selection: Epsilon
+    cost: Cost
+    plan: Plan
+
+    def measure(
+        self,
+        data: Source,
+        *,
+        noise: NoiseSource | None = None,
+        ledger: Ledger | None = None,
+        progress: StepCallback | None = None,
+    ) -> SelectionRelease:
+        """All rounds, one after the other; the whole cost is reserved before the first."""
+        fem = self.mechanism
+        check_source(data, fem.workload.domain, self.budget.neighbours)
+        source = check_call(self.cost, noise, ledger)
+        counts = exact_counts(data, fem.workload.cliques)
+        if ledger is not None:
+            ledger.reserve(self.cost, str(self))
+        game = Game(fem.workload)
+        rng = np.random.default_rng(fem.seed)
+        total, sensitivity = data.records, fem.samples * cell_score(self.budget.neighbours)
+        choices: list[Choice] = []
+        made: list[Ints] = []
+        for number in range(1, self.rounds + 1):
+            records = self._records(game, choices, rng)
+            cells, answers = game.cells(records)
+            scores = game.scores(counts, fem.samples, cells, answers, total)
+            cell, sign = chosen_cell(
+                source.select(scores, sensitivity, self.selection), game.layout.cells
+            )
+            beta = float(self.selection.value) * total / 2
+            choices.append(
+                Choice(beta, cells, answers / fem.samples, np.array([cell]), np.array([sign]))
+            )
+            made.append(records)
+            if progress is not None:
+                progress(Step("rounds", number, self.rounds))
+        return SelectionRelease(
+            fem.workload.domain,
+            (),
+            total,
+            self.cost,
+            source.private,
+            Selections.of(fem.workload.domain, fem.workload.cliques, choices),
+            joined(made, len(fem.workload.domain)),
+        )
+
+    def reconstruct(self, release: Release, *, progress: StepCallback | None = None) -> Result:
+        """The model of all choices (`GameFit`)."""
+        return reconstruct_game(self.mechanism.fit, self.plan, release, progress)
+
+    def _records(self, game: Game, choices: Sequence[Choice], rng: np.random.Generator) -> Ints:
+        fem = self.mechanism
+        scale = fem.perturbation * sqrt(self.rounds)
+        costs = rng.exponential(scale, (fem.samples, game.values))
+        past = game.conditions(
+            np.array([c.chosen[0] for c in choices], np.int64),
+            np.array([c.signs[0] for c in choices], np.int64),
+        )
+        wanted = np.flatnonzero(past.weight > 0)
+        starts = np.full((fem.samples, fem.restarts), -1, np.int64)
+        if len(wanted):
+            starts = rng.choice(wanted, starts.shape)
+        return game.best(past, costs, starts)
+
+    def __str__(self) -> str:
+        return f"FEM: {self.rounds} rounds, selection epsilon {float(self.selection.value):.6g}"
+
+
+def reconstruct_game(
+    fit: GameFit, plan: Plan, release: Release, progress: StepCallback | None
+) -> Result:
+    """A result from what a game made public."""
+    if not isinstance(release, SelectionRelease):
+        raise ConsilienceError(f"a game is reconstructed from its own release, got {release!r}")
+    if progress is None:
+        return Result(fit(release, plan), release)
+    progress(Step("reconstructing", 0, fit.iterations))
+    model = fit(release, plan, lambda i: progress(Step("reconstructing", i.number, fit.iterations)))
+    return Result(model, release)

@@ -1,0 +1,151 @@
+"""The game behind FEM and DualQuery: one player picks cells that the answers miss, the other records that satisfy many of them.
+
+Queries are the cells of a workload's tables and their negations. What is private happens in `Game.scores` alone; records are
+made from queries that are public already, so how well they are optimised is no matter of privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain import Buffer, CliqueVector, Domain, Layout, Workload
+from consilience.errors import BudgetError, ConsilienceError
+from consilience.kernels.best_records import best_records
+from consilience.kernels.threads import threads_for
+from consilience.measurements.selections import Selections
+from consilience.mechanisms.mechanism import Release
+from consilience.privacy import Budget, Epsilon, Neighbours, Rho
+from consilience.records import Dataset
+
+Ints = NDArray[np.int64]
+PASSES = 20
+"""Rounds of local search at most; it ends long before."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SelectionRelease(Release):
+    """What a game made public: its choices, and the records that answered them. `measurements` is empty."""
+
+    selections: Selections
+    codes: Ints
+    """One row per record, one column per attribute."""
+
+    @property
+    def rows(self) -> Dataset:
+        """The records, all rounds together: the mechanism's own synthetic data."""
+        return Dataset(self.codes, self.domain)
+
+    def __repr__(self) -> str:
+        return f"SelectionRelease({self.selections!r}, {len(self.codes):,} records; {self.mark})"
+
+
+@dataclass(frozen=True, eq=False)
+class Conjunctions:
+    """Queries as conditions: query q says attribute[q, k] = value[q, k] for all k (attribute -1: no condition)."""
+
+    attribute: Ints
+    value: Ints
+    weight: Buffer
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+
+class Game:
+    """A workload as index arrays: from records to cells, from cells to conditions."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.domain: Domain = workload.domain
+        self.layout = Layout(workload.domain, workload.cliques)
+        self.size = np.array(self.domain.shape, np.int64)
+        self.first = np.concatenate([[0], np.cumsum(self.size)[:-1]]).astype(np.int64)
+        width = max(len(c) for c in self.layout.cliques)
+        self.members = np.full((len(self.layout.cliques), width), -1, np.int64)
+        self.strides = np.zeros((len(self.size), len(self.layout.cliques)), np.int64)
+        for i, clique in enumerate(self.layout.cliques):
+            step = 1
+            for k in reversed(range(len(clique))):
+                a = self.domain.position(clique[k])
+                self.members[i, k] = a
+                self.strides[a, i] = step
+                step *= int(self.size[a])
+
+    @property
+    def values(self) -> int:
+        """Sizes of all attributes together."""
+        return int(self.size.sum())
+
+    def cells(self, records: Ints) -> tuple[Ints, Ints]:
+        """(cells, how often) that the records fall into, over all tables."""
+        places = records @ self.strides + self.layout.offsets[:-1]
+        found, counts = np.unique(places, return_counts=True)
+        return found.astype(np.int64), counts.astype(np.int64)
+
+    def conditions(self, cells: Ints, signs: Ints) -> Conjunctions:
+        """Chosen cells as conjunctions, one each, however often and with whichever signs it was chosen."""
+        distinct, label = np.unique(cells, return_inverse=True)
+        weight = np.bincount(label, signs, minlength=len(distinct)).astype(np.float64)
+        table = np.searchsorted(self.layout.offsets, distinct, side="right") - 1
+        attribute = self.members[table]
+        stride = np.where(attribute >= 0, self.strides[attribute, table[:, None]], 1)
+        size = np.where(attribute >= 0, self.size[attribute], 1)
+        inside = (distinct - self.layout.offsets[table])[:, None]
+        return Conjunctions(attribute, inside // stride % size, weight)
+
+    def best(self, wanted: Conjunctions, costs: Buffer, starts: Ints) -> Ints:
+        """For each row of costs a record of high weight less cost."""
+        query, place = np.nonzero(wanted.attribute >= 0)
+        own = wanted.attribute[query, place]
+        order = np.argsort(own, kind="stable")
+        counts = np.bincount(own, minlength=len(self.size))
+        ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        records = np.empty((len(costs), len(self.size)), np.int64)
+        with threads_for(costs.size * (1 + len(wanted))):
+            best_records(
+                records, wanted.attribute, wanted.value, wanted.weight, costs, starts, self.first, self.size, ptr,
+                query[order].astype(np.int64), PASSES,
+            )  # fmt: skip
+        return records
+
+    def scores(
+        self, counts: CliqueVector, times: int, cells: Ints, answers: Ints, total: int
+    ) -> Ints:
+        """times (count_j - total a_j) and its negative, a = answers / times: whole numbers, so that selection is exact."""
+        away = times * counts.values.astype(np.int64)
+        away[cells] -= total * answers
+        return np.concatenate([away, -away])
+
+
+def chosen_cell(index: int, cells: int) -> tuple[int, int]:
+    """(cell, sign) of an index into `Game.scores`."""
+    return index % cells, 1 if index < cells else -1
+
+
+def check_game(what: str, budget: Budget) -> Epsilon | Rho:
+    """The unit that selections spend; refuses budgets under which the number of rows is not public."""
+    if budget.neighbours is not Neighbours.REPLACE_ONE:
+        raise BudgetError(
+            f"{what} compares counts with shares of a public number of rows: the budget must be for replace-one "
+            f"neighbours, got {budget.neighbours.value}"
+        )
+    capacity = budget.capacity
+    if isinstance(capacity, Epsilon | Rho):
+        return capacity
+    raise BudgetError(
+        f"{what} spends rho or a pure epsilon, which {budget!r} does not count; leave accounting out"
+    )
+
+
+def check_positive(**given: Any) -> None:
+    for name, value in given.items():
+        if isinstance(value, bool) or not np.isfinite(value) or value <= 0:
+            raise ConsilienceError(f"{name} must be positive and finite, got {value!r}")
+
+
+def joined(parts: Sequence[Ints], columns: int) -> Ints:
+    return np.concatenate(parts) if parts else np.zeros((0, columns), np.int64)

@@ -53,8 +53,10 @@ bench: $(READY_BENCH)  ## benchmarks beside their rivals, one table
 experiments: $(READY_EXPERIMENTS)  ## the paper's figures and table: FIGURE=table for one, QUICK=1 for minutes
 	@$(BIN)/python experiments/run.py $(if $(FIGURE),--figure $(FIGURE)) $(if $(QUICK),--quick)
 
-docs: $(READY)  ## check that every link and code block of the docs holds
-	@$(BIN)/python -m pytest -q tests/test_docs.py
+docs: $(READY)  ## run what the docs show, then build the site into site/, warnings as errors
+	@$(BIN)/python -m pytest -q tests/test_docs.py -m 'not slow'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "the site is in site/index.html; it opens from disk, without a network"
 
 lock:  ## write requirements.lock anew from the newest versions
 	@rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
@@ -63,4 +65,4 @@ lock:  ## write requirements.lock anew from the newest versions
 	@rm -rf .lock-venv
 
 clean:  ## remove .venv and caches
-	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist site

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
+from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+
+import consilience
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -95,3 +101,84 @@ def test_every_decision_is_in_the_index() -> None:
     index = (folder / "README.md").read_text(encoding="utf-8")
     missing = [p.name for p in folder.glob("[0-9]*.md") if f"({p.name})" not in index]
     assert missing == []
+
+
+# -- the site --------------------------------------------------------------------------------------
+
+
+class Fetched(HTMLParser):
+    """Addresses that a browser fetches by itself when it shows a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag in ("script", "img", "iframe"):
+            self.found.append(given.get("src") or "")
+        if tag == "link":
+            self.found.append(given.get("href") or "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The docs site, built as `make docs` builds it."""
+    target = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(target)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings_and_shows_itself_without_a_network(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 20
+    for page in pages:
+        fetched = Fetched()
+        fetched.feed(page.read_text(encoding="utf-8"))
+        outside = [a for a in fetched.found if a.startswith(("http:", "https:", "//"))]
+        assert outside == [], page
+
+
+@pytest.mark.slow
+def test_the_command_reference_is_made_of_the_commands(site: Path) -> None:
+    from consilience.cli import main
+
+    text = (site / "commands.html").read_text(encoding="utf-8")
+    names = main.list_commands(main.make_context("consilience", [], resilient_parsing=True))
+    assert [name for name in names if f"consilience {name}" not in text] == []
+    assert "--epsilon" in text
+    assert "<!-- the commands -->" not in text
+
+
+@pytest.mark.slow
+def test_worked_cases_show_what_they_print(site: Path) -> None:
+    text = (site / "gallery" / "clickstreams.html").read_text(encoding="utf-8")
+    assert "NOT PRIVATE: drawn with seeded noise" in text
+    assert "<math" in (site / "mathematics.html").read_text(encoding="utf-8")
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    listed = {line.rpartition(".")[2] for line in text.splitlines() if line.startswith("::: ")}
+    folders = {"baselines", "mechanisms"}
+    assert set(consilience.__all__) - folders - listed == set()
+
+
+def test_every_page_is_in_the_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    folder = ROOT / "docs"
+    pages = [p.relative_to(folder).as_posix() for p in folder.rglob("*.md")]
+    missing = [p for p in pages if not p.startswith("decisions/") and not _named(p, menu)]
+    assert missing == []
+
+
+def _named(page: str, menu: str) -> bool:
+    return re.search(rf"[ :]{re.escape(page)}$", menu, re.MULTILINE) is not None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
+import inspect
+from html import escape
 from typing import Any
 
 import click
@@ -43,7 +44,7 @@ def _command(command: click.Command, context: click.Context, level: int) -> str:
 
 def _words(text: str) -> str:
     """Help as Markdown: a paragraph that starts with a backspace is laid out by hand, and stays so."""
-    blocks = textwrap.dedent(text).strip().split("\n\n")
+    blocks = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(
         "```text\n" + block.removeprefix("\b").strip("\n") + "\n```"
         if block.startswith("\b")
@@ -54,10 +55,13 @@ def _words(text: str) -> str:
 
 def _options(command: click.Command, context: click.Context) -> list[str]:
     rows = [param.get_help_record(context) for param in command.get_params(context)]
-    found = [(_cell(names, code=True), _cell(words)) for names, words in filter(None, rows)]
+    found = [(f"<code>{_cell(names)}</code>", _cell(words)) for names, words in filter(None, rows)]
     return ["| option | |", "|---|---|", *(f"| {a} | {b} |" for a, b in found)]
 
 
-def _cell(text: str, code: bool = False) -> str:
-    flat = " ".join(text.split()).replace("|", "\\|")
-    return f"`{flat}`" if code else flat.replace("<", "&lt;").replace("*", "\\*")
+def _cell(text: str) -> str:
+    """Text that a table and Markdown leave alone; lines laid out by hand stay lines."""
+    before, _, by_hand = text.partition("\b")
+    lines = [" ".join(before.split()), *(line.strip() for line in by_hand.splitlines())]
+    shown = "<br>".join(escape(line, quote=False) for line in lines if line)
+    return shown.replace("|", "&#124;").replace("*", "&#42;").replace("_", "&#95;")

@@ -15,8 +15,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri != "mathematics.md":
         return markdown
     blocks = DISPLAY.sub(lambda m: f"<p>{_mathml(m.group(1), 'block')}</p>", markdown)
-    return INLINE.sub(lambda m: _mathml(m.group(1), "inline"), blocks)
+    return INLINE.sub(lambda m: f"<span>{_mathml(m.group(1), 'inline')}</span>", blocks)
 
 
 def _mathml(latex: str, display: str) -> str:
-    return convert(" ".join(latex.split()).replace("\\|", "\\Vert "), display=display)
+    return convert(" ".join(latex.split()), display=display)

@@ -15,12 +15,11 @@ def on_config(config: Any) -> Any:
     return config
 
 
-def _decisions(root: Path) -> list[str]:
-    return ["decisions/README.md", *(f"decisions/{p.name}" for p in _numbered(root))]
-
-
-def _numbered(root: Path) -> list[Path]:
-    return sorted((root / "decisions").glob("[0-9]*.md"))
+def _decisions(root: Path) -> list[Any]:
+    """Under short titles; the pages' own are sentences."""
+    numbered = sorted((root / "decisions").glob("[0-9]*.md"))
+    titles = {p.stem.replace("-", " "): f"decisions/{p.name}" for p in numbered}
+    return ["decisions/README.md", *({title: page} for title, page in titles.items())]
 
 
 def _written(entries: list[Any], root: Path) -> list[Any]:

@@ -110,7 +110,7 @@ class Browser:
 
     def wait(self, condition: str) -> None:
         until = time.monotonic() + PATIENCE
-        while not self.run(condition):
+        while not self.run(f"Boolean({condition})"):
             assert time.monotonic() < until, f"not within {PATIENCE} s: {condition}"
             time.sleep(0.05)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import exp
 from typing import Any
 
@@ -70,7 +71,9 @@ class Promise:
         epsilon, delta = budget.get("epsilon"), budget.get("delta", 0.0)
         if epsilon is None:
             delta = delta or USUAL_DELTA
-            spent = Cost.adaptive(Neighbours.of(facts["neighbours"]), Rho(cost["exact"]["rho"]))
+            spent = Cost.adaptive(
+                Neighbours.of(facts["neighbours"]), Rho(Fraction(cost["exact"]["rho"]))
+            )
             epsilon = epsilon_at(spent, delta)
         lines, share = None, cost["share"]
         if ledger is not None:

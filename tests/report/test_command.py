@@ -1,0 +1,92 @@
+"""consilience report on a release folder that the commands themselves made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience.cli import main
+from consilience.release import read_release
+from consilience.report.folder import promise_of, standard_errors
+from consilience.report.tables import published_tables
+
+SCHEMA = """
+[columns.sex]
+type = "categorical"
+labels = ["f", "m"]
+
+[columns.work]
+type = "categorical"
+labels = ["none", "part", "full"]
+
+[columns.age]
+type = "integer"
+edges = [0, 20, 40, 60, 100]
+"""
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(list(words))
+    return int(end.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("release")
+    rng = np.random.default_rng(0)
+    words, numbers = (["f", "m"], ["none", "part", "full"]), rng.integers(0, 99, 900)
+    rows = zip(*(rng.choice(w, 900) for w in words), numbers, strict=True)
+    (place / "people.csv").write_text(
+        "sex,work,age\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows)
+    )
+    (place / "people.toml").write_text(SCHEMA)
+    out = place / "release"
+    code = run(
+        "release", str(place / "people.csv"), "--schema", str(place / "people.toml"), "--epsilon", "1", "--delta", "1e-6",
+        "--workload", "2", "--neighbours", "replace-one", "--ledger", str(place / "x.ledger"), "--out", str(out), "--quiet",
+    )  # fmt: skip
+    assert code == 0
+    return out
+
+
+def test_the_command_writes_a_page_into_the_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("report", str(folder), "--rows", "300", "--json", "--title", "Nine hundred") == 0
+    said = json.loads(capsys.readouterr().out)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert said["bytes"] == len(text.encode())
+    for words in (
+        "Nine hundred",
+        "epsilon 1",
+        "All that the ledger of this table has seen",
+        "sex × work",
+        "40-59",
+    ):
+        assert words in text
+    read_release(folder)  # a report does not disturb the folder's checksums
+
+
+def test_the_promise_and_the_errors_are_those_of_the_files(folder: Path) -> None:
+    published = read_release(folder)
+    promise = promise_of(published)
+    assert (promise.epsilon, promise.delta, promise.neighbours) == (1.0, 1e-6, "replace-one")
+    assert promise.share == pytest.approx(1.0)
+    assert promise.ledger is not None
+    known = standard_errors(published)
+    tables = {t.clique: t for t in published_tables(published.model, stderr=known, replicates=2)}
+    for clique, stderr in known.items():
+        assert stderr is not None
+        assert tables[clique].how == "published with the table"
+        assert (tables[clique].reach >= 1.6448 * stderr - 1e-9).all()
+
+
+def test_a_folder_that_is_none_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("report", str(tmp_path / "nowhere")) == 2
+    assert "made by release" in capsys.readouterr().err

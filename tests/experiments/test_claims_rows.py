@@ -1,0 +1,118 @@
+"""The paper's claims at full size, on the rows committed in experiments/results; a claim whose rows are not there is skipped."""
+
+import itertools
+
+import common
+import pytest
+import reference
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    found = common.read_rows(common.RESULTS / name)
+    if not found:
+        pytest.skip(f"no rows in experiments/results/{name}; make experiments makes them")
+    return found
+
+
+def table(name: str, by: list[str], value: str) -> dict[tuple[str, ...], tuple[float, float, int]]:
+    return common.means(rows_of(name), by, value)
+
+
+def test_figure_2a_order_at_every_k_of_five_seeds() -> None:
+    found = table("figure2_accuracy.csv", ["method", "k"], "in_model")
+    compared = 0
+    for k in {k for _, k in found}:
+        mean = {m: v[0] for (m, kk), v in found.items() if kk == k and v[2] == 5}
+        order = [m for m in ("exact", "saturated", "factor", "noisy") if m in mean]
+        values = [mean[m] for m in order]
+        # One triple alone: three times the same problem.
+        assert all(a <= b * 1.01 for a, b in itertools.pairwise(values)), (k, mean)
+        compared += len(order) > 2
+    assert compared >= 10
+
+
+def test_figure_2a_and_2b_meet_the_authors_means() -> None:
+    """The same draws and the same seeds: at most 3 % above the authors' mean; below is welcome."""
+    rows = rows_of("figure2_accuracy.csv")
+    worse, compared = [], 0
+    for what, methods in reference.FIGURE_2AB.items():
+        for method, points in methods.items():
+            for k, theirs in points.items():
+                left_out = str(reference.MISSING_SEED.get((method, k)))
+                same = [r for r in rows if r["seed"] != left_out]
+                mean, _, seeds = common.means(same, ["method", "k"], what).get(
+                    (method, str(k)), (0, 0, 0)
+                )
+                # What the loss does not determine can not be compared: docs/reproduction.md, over-saturated.
+                if seeds < 4 or (method, what) == ("over-saturated", "out_of_model"):
+                    continue
+                compared += 1
+                if mean > 1.03 * theirs + 0.00005:  # they are typed with four decimals
+                    worse.append((what, method, k, mean, theirs))
+    assert not worse
+    assert compared >= 40
+
+
+def test_figure_2c_cells_grow_linearly_and_an_iteration_stays_cheap_per_cell() -> None:
+    rows = [r for r in rows_of("figure2_speed.csv") if r["engine"] == "saturated"]
+    large = [r for r in rows if int(r["k"]) >= 1000]
+    assert len(large) >= 4
+    for r in large:
+        assert int(r["cells"]) < 1.2e3 * int(r["k"])
+    refused = [
+        r for r in rows_of("figure2_speed.csv") if r["engine"] == "exact" and not r["seconds"]
+    ]
+    assert refused, "exact must have been refused somewhere"
+
+
+def test_figure_3a_improvement_of_about_three_at_455() -> None:
+    expected = table("hdmm_fire.csv", ["method", "k"], "expected")["squared", "455"][0]
+    found = table("hdmm_fire.csv", ["method", "k"], "observed")
+    assert expected / found["squared", "455"][0] > 2.9
+    # Not worse than the authors' region graph beyond their own scatter at any k; clearly better from 64 on.
+    for (method, k), (mean, _, _) in found.items():
+        if method == "squared":
+            theirs = reference.HDMM["region graph"][int(k)]
+            assert mean < (0.98 if int(k) >= 64 else 1.04) * theirs
+
+
+def test_figure_3b_local_runs_to_completion_and_meets_the_authors() -> None:
+    found = table("mwem_fire.csv", ["variant", "round"], "l1")
+    last = found["local", "105"]
+    assert last[2] == 5
+    assert last[0] <= reference.MWEM["region graph", 0.1][105]
+    assert last[0] < reference.MWEM["exact", 0.1][35]
+    for k, theirs in reference.MWEM["region graph", 0.1].items():
+        if ("local", str(k)) in found:
+            assert found["local", str(k)][0] < 1.02 * theirs
+
+
+def test_figure_3c_reconstruction_is_below_fem() -> None:
+    rows = rows_of("fem_adult.csv")
+    for r in rows:
+        assert float(r["model_tv"]) < float(r["fem_tv"])
+    largest = [float(r["model_max"]) / float(r["fem_max"]) for r in rows]
+    assert sum(largest) / len(largest) < 1.02
+
+
+def test_noise_free_mwem_follows_exact_while_exact_ran() -> None:
+    rows = rows_of("noise_free_mwem.csv")
+    for name, engines in reference.NOISE_FREE.items():
+        ours = {int(r["round"]): float(r["mean_l1"]) for r in rows if r["data"] == name}
+        for k, theirs in engines["exact"].items():
+            if k in ours and name != "titanic":  # titanic: the authors' file is of another coding
+                assert ours[k] < 1.02 * theirs, (name, k)
+
+
+def test_the_table_local_beats_priview_between_0_0316_and_31_6() -> None:
+    found = table("adult_table.csv", ["column", "epsilon"], "total_variation")
+    for (column, epsilon), (mean, _, _) in found.items():
+        if column == "local" and 0.03 < float(epsilon) < 32:
+            assert mean < found["priview", epsilon][0]
+        if column == "prior":
+            rivals = [
+                v[0] for (c, e), v in found.items() if e == epsilon and c not in ("prior", "global")
+            ]
+            near = min(reference.TABLE["global"], key=lambda e: abs(e - float(epsilon)))
+            assert mean < 1.01 * min(rivals)
+            assert mean < reference.TABLE["global"][near][0]

@@ -182,3 +182,15 @@ def test_every_page_is_in_the_menu() -> None:
 
 def _named(page: str, menu: str) -> bool:
     return re.search(rf"[ :]{re.escape(page)}$", menu, re.MULTILINE) is not None
+
+
+def test_the_architecture_page_names_files_and_layers_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "src" / "consilience"
+    for row in re.findall(r"^\| (`\w+/[^|]+) \|", text, re.MULTILINE):
+        folder = row.partition("/")[0].strip("`")
+        names = [n.rpartition("/")[2] for n in re.findall(r"`([^`]+)`", row)]
+        assert [n for n in names if not list((package / folder).glob(n))] == [], folder
+    layers = {p.name for p in package.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+    table = text[text.index("| layer |") : text.index("Four rules")]
+    assert {name for name in layers if f"`{name}`" not in table} == set()

@@ -21,6 +21,8 @@ HEAVY = (
     "opendp",
     "dp_accounting",
     "duckdb",
+    "pyarrow",
+    "ibis",
     "rich",
     "consilience.privacy",
 )

@@ -29,6 +29,7 @@ from consilience.solvers.splitting import splitting
 if TYPE_CHECKING:
     from consilience import baselines, mechanisms
     from consilience.comparison import compare
+    from consilience.data.tables import read_table
     from consilience.privacy import Budget
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "private_pgm",
     "prox_pgm",
     "random_marginals",
+    "read_table",
     "reconstruct",
     "splitting",
 ]
@@ -72,6 +74,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("consilience.privacy"), name)
     if name in ("baselines", "mechanisms"):
         return import_module(f"consilience.{name}")
+    if name == "read_table":
+        return import_module("consilience.data.tables").read_table
     if name == "compare":
         return import_module("consilience.comparison").compare
     raise AttributeError(f"module 'consilience' has no attribute {name!r}")

@@ -163,9 +163,14 @@ def _amount(name: str, text: str | None) -> Fraction | None:
     if text is None:
         return None
     try:
-        return Fraction(text)
+        amount = Fraction(text)
     except (ValueError, ZeroDivisionError):
         raise BudgetError(f"--{name} must be a number such as 1 or 1e-6, got {text!r}") from None
+    if amount <= 0:
+        raise BudgetError(f"--{name} must be greater than zero, got {text!r}")
+    if name == "delta" and amount >= 1:
+        raise BudgetError(f"--delta must be less than one, got {text!r}; 1e-6 is usual")
+    return amount
 
 
 def read_workload(domain: Domain, text: str) -> Workload:

@@ -29,6 +29,10 @@ COMMANDS = {
     "release": ("release", "a table and a budget in, a folder that may be published out"),
     "answer": ("answer", "counts from a release, with standard errors and what they rest on"),
     "sample": ("sample", "synthetic rows from a release"),
+    "report": (
+        "report",
+        "one page about a release: what was spent, every table with its intervals",
+    ),
     "budget": ("budget", "what a ledger allows and what was spent; new ledgers"),
     "reconstruct": ("reconstruct_tables", "somebody's noisy tables in, consistent ones out"),
     "compare": ("compare_methods", "every reconstruction on one's own measurements"),
@@ -57,7 +61,7 @@ class Shell(click.Group):
     ) -> NoReturn:
         extra["standalone_mode"] = False
         try:
-            code = super().main(args, prog_name or "consilience", **extra)
+            code = super().main(args, "consilience", **extra)
         except click.exceptions.NoArgsIsHelpError as asked:
             click.echo(asked.format_message())
             sys.exit(MISTAKE)

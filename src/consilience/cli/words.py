@@ -47,8 +47,8 @@ def cost_facts(budget: Budget, cost: Cost) -> dict[str, Any]:
     """The cost in the unit that the budget adds up, and in every other that it has."""
     amounts = {"epsilon": cost.epsilon, "rho": cost.rho, "mu_squared": cost.mu_squared}
     spent, whole = budget.spent(cost), budget.capacity
-    if spent is None:  # admitted as a sum of pure epsilons
-        spent, whole = cost.epsilon, budget.epsilon
+    if cost.epsilon is not None and budget.epsilon is not None and (spent is None or spent > whole):
+        spent, whole = cost.epsilon, budget.epsilon  # admitted as a sum of pure epsilons
     assert spent is not None
     assert whole is not None
     return {

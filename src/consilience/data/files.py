@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,7 +196,8 @@ def refusal(shown: str, error: Exception) -> Exception:
     if "unicode" in lowered or "utf-8" in lowered or "utf8" in lowered:
         return DataError(_not_utf8(shown))
     if "csv error on line" in lowered:
-        line = text.split(":", 2)[1].strip().split()[0] if ":" in text else "?"
+        found = re.search(r"Line: (\d+)", text)
+        line = found[1] if found else "?"
         return DataError(
             f"every line of {shown!r} must have the columns of its first line, line {line} has not; "
             "is another delimiter or quote used?"

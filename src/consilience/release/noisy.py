@@ -40,7 +40,7 @@ def read_noisy_tables(
     if labels is None:
         for _, table in tables:
             for name in _attributes(table):
-                seen = dict.fromkeys(str(v) for v in table[name].to_pylist())
+                seen = dict.fromkeys(_text(v) for v in table[name].to_pylist())
                 known[name] = (
                     *known.get(name, ()),
                     *(v for v in seen if v not in known.get(name, ())),

@@ -1,4 +1,4 @@
-"""The command line: what it shows, and that a mistake is one line and exit code 2."""
+"""consilience budget: what it shows, new ledgers, and its mistakes."""
 
 import json
 
@@ -32,6 +32,7 @@ def test_budget_as_json(ledger):
     found = json.loads(run("budget", str(ledger.path), "--json").output)
     assert found["table"] == "people"
     assert [r["description"] for r in found["releases"]] == ["ages"]
+    assert found["share"] == 0.25
 
 
 @pytest.mark.parametrize("make", ["missing", "other table", "text"])
@@ -48,8 +49,16 @@ def test_a_mistake_is_one_line_and_exit_code_2(ledger, tmp_path, make):
     assert len(shown.output.strip().splitlines()) == 1
 
 
-def test_every_command_has_help():
-    for name in main.commands:
-        shown = run(name, "--help")
-        assert shown.exit_code == 0
-        assert len(shown.output.splitlines()) > 3
+def test_a_new_ledger_has_the_total_that_was_asked_for(tmp_path):
+    path = str(tmp_path / "new.ledger")
+    total = ["--epsilon", "3", "--delta", "1e-6", "--neighbours", "replace-one"]
+    made = run("budget", path, "--create", "--table", "dogs", *total, "--json")
+    assert made.exit_code == 0, made.output
+    found = json.loads(made.output)
+    assert found["total"]["exact"] == {"epsilon": "3", "delta": "1/1000000"}
+    assert found["releases"] == []
+    assert "nothing released yet" in run("budget", path).output
+    again = run("budget", path, "--create", "--table", "dogs", *total)
+    assert (again.exit_code, "created once" in again.output) == (2, True)
+    late = run("budget", path, "--epsilon", "3")
+    assert (late.exit_code, "set once, with --create" in late.output) == (2, True)

@@ -45,7 +45,6 @@
     const last = t.a[t.a.length - 1], rest = t.a.slice(0, -1).join(" · ");
     if (t.a.length > 1) {
       spec.encoding.x.title = last;
-      spec.encoding.x.axis.labelOverlap = labels[last].length > 24;
       spec.encoding.y.title = rest;
       spec.encoding.tooltip[0].title = rest;
       spec.encoding.tooltip[1].title = last;
@@ -58,6 +57,12 @@
   const draw = async (place) => {
     if (views.has(place)) views.get(place).finalize();
     const spec = specOf(place);
+    const x = spec.encoding?.x;
+    if (x?.axis?.labelAngle) {
+      const room = (place.clientWidth - 120) / new Set(spec.data.values.map((d) => d[x.field])).size; // pixels per label
+      x.axis.labelAngle = room < 18 ? -90 : -45;
+      x.axis.labelOverlap = room < 12;
+    }
     const config = dark.matches ? themes.dark : themes.light;
     const many = (spec.data?.values?.length ?? 0) > 1500;
     views.set(place, await vegaEmbed(place, spec, { config, tooltip, actions: false, defaultStyle: false, renderer: many ? "canvas" : "svg" }));

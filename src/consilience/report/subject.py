@@ -77,12 +77,15 @@ def subject_of(
     tables = published_tables(model, stderr=stderr, replicates=replicates, progress=progress)
     return Subject(
         title, model, named, promise, mechanism, tables, residuals_of(model), basis_of_pairs(model),
-        example_of(tables, named), _rows_report(model, rows, tables), version,
+        example_of(tables, named), _rows_report(model, rows, tables, progress), version,
     )  # fmt: skip
 
 
 def _rows_report(
-    model: Model, rows: SampledRows | int | None, tables: list[PublishedTable]
+    model: Model,
+    rows: SampledRows | int | None,
+    tables: list[PublishedTable],
+    progress: Progress | None,
 ) -> RowsReport:
     if rows is None:
         rows = min(MOST_ROWS, max(1, round(model.total)))
@@ -90,7 +93,7 @@ def _rows_report(
         if rows == 0:
             return RowsReport(None, {}, "no rows were asked for")
         try:
-            rows = model.sample_with_report(rows, rng=0)
+            rows = model.sample_with_report(rows, rng=0, progress=progress)
         except ConsilienceError as why:
             return RowsReport(None, {}, str(why))
     cliques = [t.clique for t in tables]

@@ -116,7 +116,7 @@ def weighted_l1_score(neighbours: Neighbours, weights: Iterable[Real]) -> Fracti
 
 
 def cell_score(neighbours: Neighbours) -> Fraction:
-    """+-(count of one cell - m) with m fixed: a row leaves a cell, enters it, or does neither, so that it moves by at most one."""
+    """+-(count of one cell - m) with m fixed: a row leaves a cell, enters it, or does neither, so it moves by at most one."""
     Neighbours.of(neighbours)
     return Fraction(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import shlex
@@ -11,9 +12,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 
 import consilience
+from consilience.cli import main
+from consilience.data import population_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -21,6 +25,7 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PEOPLE = ("region", "sex", "age", "employment", "income")
 MAKE = re.compile(r"`make ([^`]+)`")
 
 
@@ -77,8 +82,39 @@ def test_every_command_shown_exists(page: str, command: str) -> None:
         targets = [word for word in rest if "=" not in word and word != "..."]
         assert targets, f"{page}: name a target in {command!r}"
         assert set(targets) <= make_targets()
+    elif program == "consilience":
+        root = main.make_context("consilience", [], resilient_parsing=True)
+        assert rest[0] in [*main.list_commands(root), "--help"], f"{page}: {command!r} is unknown"
     else:
         assert [program, *rest] == ["pip", "install", "-e", "."], f"{page}: {command!r} is unknown"
+
+
+def shell_lines(page: Path) -> list[str]:
+    """Commands of ours on a page, in order; a backslash at the end of a line goes on."""
+    text = "\n".join(text for _, text in blocks(page, "console")).replace("\\\n", " ")
+    return [line[2:] for line in text.splitlines() if line.startswith("$ consilience ")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [p for p in PAGES if shell_lines(p)], ids=name)
+def test_every_command_shown_runs_in_order(page: Path, tmp_path: Path) -> None:
+    """In a folder that holds people.csv and nothing else."""
+    table = population_table(500, np.random.default_rng(0))
+    with (tmp_path / "people.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(PEOPLE)
+        writer.writerows(zip(*(table[column] for column in PEOPLE), strict=True))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for line in shell_lines(page):
+        done = subprocess.run(
+            line,
+            shell=True,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"{name(page)}: {line}\n{done.stdout}{done.stderr}"
 
 
 def test_the_readme_shows_the_two_commands_and_code() -> None:
@@ -149,8 +185,6 @@ def test_the_site_builds_without_warnings_and_shows_itself_without_a_network(sit
 
 @pytest.mark.slow
 def test_the_command_reference_is_made_of_the_commands(site: Path) -> None:
-    from consilience.cli import main
-
     text = (site / "commands.html").read_text(encoding="utf-8")
     names = main.list_commands(main.make_context("consilience", [], resilient_parsing=True))
     assert [name for name in names if f"consilience {name}" not in text] == []

@@ -37,5 +37,7 @@ EXPERIMENTS = (
     Experiment("rivals", "Beyond the paper: GReM-LNN, ResidualPlanner", "rivals.py", "1", "20 minutes"),
     Experiment("prior", "Beyond the paper: the prior on five data sets", "prior_and_path.py", "1 to 5", "1 hour",
                quick=("--data", "titanic", "--ways", "2", "--epsilons", "1", "--seeds", "1")),
+    Experiment("aim", "Beyond the paper: AIM beside dpmm's", "aim.py", "0 to 4", "hours",
+               full=("--variants", "ours"), quick=None),
 )  # fmt: skip
 BY_NAME = {e.name: e for e in EXPERIMENTS}

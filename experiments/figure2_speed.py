@@ -28,7 +28,13 @@ from reference import FIGURE_2C
 
 sys.path.insert(0, str(ROOT / "benchmarks"))  # the engine's own problems and one iteration of each
 
+import engine as bench_engine  # pyright: ignore[reportMissingImports]
+import problems  # pyright: ignore[reportMissingImports]
+import rival_mbi  # pyright: ignore[reportMissingImports]
+import rows as bench_rows  # pyright: ignore[reportMissingImports]
+
 import consilience as cs
+from consilience.regions import JunctionTree
 
 FIELDS = [
     "engine", "selection", "k", "regions", "cells", "seconds", "cpu_seconds", "rounds", "peak_mb", "load"
@@ -43,9 +49,6 @@ MOST_CELLS = 60_000_000
 
 def sizes(kind: str, k: int, engine: str) -> tuple[int, int]:
     """Regions and cells of the structure an iteration works on, without building any table."""
-    import problems
-
-    from consilience.regions import JunctionTree
 
     domain = problems.hundred()
     cliques = problems.triples(domain, kind, k)
@@ -62,8 +65,6 @@ def measure(engine: str, kind: str, k: int) -> dict[str, Any]:
     row = {"regions": regions, "cells": cells, "load": round(os.getloadavg()[0], 1)}
     if engine == "exact" and cells > MOST_CELLS:
         return row
-    import problems
-    import rows as bench_rows
 
     cliques = problems.triples(problems.hundred(), kind, k)
     if engine == "mbi":
@@ -84,9 +85,6 @@ def measure(engine: str, kind: str, k: int) -> dict[str, Any]:
 
 
 def _stepper(engine: str, cliques: list[tuple[str, ...]]) -> Callable[[], Any]:
-    import engine as bench_engine
-    import problems
-    import rival_mbi
 
     domain = problems.hundred()
     if engine == "exact":
@@ -95,8 +93,6 @@ def _stepper(engine: str, cliques: list[tuple[str, ...]]) -> Callable[[], Any]:
 
 
 def _mbi(cliques: list[tuple[str, ...]]) -> dict[str, Any]:
-    import problems
-    import rival_mbi
 
     clock = rival_mbi.run_local_rival(problems.noisy(problems.hundred(), cliques), 12)
     return {"seconds": clock.each(), "rounds": 11}

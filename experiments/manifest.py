@@ -34,7 +34,7 @@ def write_manifest(
     lines = rows.read_text().splitlines() if rows.exists() else []
     found = {
         "rows": max(len(lines) - 1, 0),
-        "sha256": hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16],
+        "sha256": _hash(rows),
         "command": " ".join(command),
         "seeds": seeds,
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -45,6 +45,17 @@ def write_manifest(
     }
     path.write_text(json.dumps(found, indent=1) + "\n")
     return path
+
+
+def described(rows: pathlib.Path) -> bool:
+    """Whether the manifest speaks of the rows as they are now."""
+    path = rows.with_suffix(".manifest.json")
+    return path.exists() and json.loads(path.read_text())["sha256"] == _hash(rows)
+
+
+def _hash(rows: pathlib.Path) -> str:
+    text = "\n".join(rows.read_text().splitlines()) if rows.exists() else ""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def revision() -> str:

@@ -1,4 +1,4 @@
-"""Figures from rows: ours in colour, the authors' numbers in grey. Reads experiments/results, writes experiments/figures.
+"""Figures from rows: ours in colour, the authors' numbers in grey. Reads experiments/results, writes docs/figures.
 
 python experiments/plot.py [NAME ...]      needs the extra `experiments` (matplotlib); a figure without rows is left out
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -18,17 +19,28 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-THEIRS = {"color": "0.55", "marker": "o", "markersize": 3.5, "linewidth": 1.0, "linestyle": "--"}
-OURS = {"marker": ".", "markersize": 4, "linewidth": 1.4}
+THEIRS: dict[str, Any] = {
+    "color": "0.55",
+    "marker": "o",
+    "markersize": 3.5,
+    "linewidth": 1.0,
+    "linestyle": "--",
+}
+OURS: dict[str, Any] = {"marker": ".", "markersize": 4, "linewidth": 1.4}
 Rows = list[dict[str, str]]
 
 
-def curve(axis: Axes, points: Mapping[float, float], label: str, **style: object) -> None:
+def curve(axis: Axes, points: Mapping[Any, float], label: str, **style: Any) -> None:
     xs = sorted(points)
     axis.plot(xs, [points[x] for x in xs], label=label, **{**OURS, **style})
 
 
-def theirs(axis: Axes, points: Mapping[float, float], label: str, linestyle: str = "--") -> None:
+def theirs(
+    axis: Axes,
+    points: Mapping[int, float] | Mapping[float, float],
+    label: str,
+    linestyle: str = "--",
+) -> None:
     curve(axis, points, f"authors: {label}", **{**THEIRS, "linestyle": linestyle})
 
 
@@ -38,7 +50,7 @@ def by(rows: Rows, x: str, value: str, **where: str) -> dict[float, float]:
     return {float(key[0]): mean for key, (mean, _, _) in means(chosen, [x], value).items()}
 
 
-def finish(axis: Axes, title: str, xlabel: str, ylabel: str, **scales: object) -> None:
+def finish(axis: Axes, title: str, xlabel: str, ylabel: str, **scales: Any) -> None:
     axis.set(title=title, xlabel=xlabel, ylabel=ylabel, **scales)
     axis.grid(alpha=0.25)
     axis.legend(fontsize=7, frameon=False)
@@ -56,7 +68,7 @@ LINES = {
     "factor": ":",
     "noisy": (0, (1, 3)),
 }
-COLOURS = {
+COLOURS: dict[str, Any] = {
     "exact": "tab:green", "saturated": "tab:orange", "over-saturated": "tab:brown", "factor": "tab:red",
     "noisy": "tab:gray", "backbone": "tab:blue",
 }  # fmt: skip

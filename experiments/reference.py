@@ -12,7 +12,7 @@ def _by_k(*values: float) -> dict[int, float]:
     return dict(zip(_K, values, strict=True))
 
 
-FIGURE_2AB = {
+FIGURE_2AB: dict[str, dict[str, dict[int, float]]] = {
     "in_model": {
         "noisy": _by_k(.0032, .0164, .0258, .0324, .0484, .0653, .0974, .1281, .1758),
         "exact": _by_k(.0020, .0075, .0101, .0125, .0155, .0158, .0208, .0236, .0262),
@@ -27,9 +27,13 @@ FIGURE_2AB = {
     },
 }  # fmt: skip
 """Means over the five seeds, except where one did not finish: then over the other four."""
-MISSING_SEED = {("exact", 8): 2378741324, ("exact", 20): 2457026461, ("saturated", 8): 2643031147}
+MISSING_SEED: dict[tuple[str, int], int] = {
+    ("exact", 8): 2378741324,
+    ("exact", 20): 2457026461,
+    ("saturated", 8): 2643031147,
+}
 
-FIGURE_2C = {
+FIGURE_2C: dict[tuple[str, str], dict[int, float]] = {
     ("saturated", "random"): {10: .016, 109: .505, 1048: 6.63, 10_000: 95.6},
     ("saturated", "greedy"): {1048: 6.37, 10_000: 119.9},
     ("exact", "random"): {42: .498, 51: 21.6},
@@ -38,13 +42,13 @@ FIGURE_2C = {
 """Seconds per iteration; exact fails beyond the last."""
 
 _HDMM_K = (1, 2, 4, 8, 16, 32, 64, 128, 256, 455)
-HDMM = {
+HDMM: dict[str, dict[int, float]] = {
     "expected": dict(zip(_HDMM_K, (1.414, 1.935, 4.140, 8.887, 17.587, 28.673, 58.655, 116.98, 240.86, 418.57), strict=True)),
     "exact": dict(zip(_HDMM_K[:5], (.833, 1.299, 2.434, 5.119, 9.954), strict=True)),
     "region graph": dict(zip(_HDMM_K, (.832, 1.294, 2.562, 5.210, 10.060, 15.081, 25.492, 49.584, 90.783, 141.94), strict=True)),
 }  # fmt: skip
 
-_ROUNDS = (5, 10, 15, 20, 25, 30, 35, 50, 70, 105)
+_ROUNDS: tuple[int, ...] = (5, 10, 15, 20, 25, 30, 35, 50, 70, 105)
 _RG = {
     .05: (.743, .622, .3684, .1518, .116, .093, .0766, .0514, .0362, .0274),
     .1: (.740, .6188, .364, .147, .1118, .0882, .0718, .044, .0262, .0156),
@@ -55,13 +59,19 @@ _EXACT = {
     .1: (.705, .178, .0738, .0404, .0294, .025, .0194),
     .2: (.703, .1758, .073, .039, .027, .023, .0164),
 }  # fmt: skip
-MWEM = {("region graph", e): dict(zip(_ROUNDS, v, strict=True)) for e, v in _RG.items()} | {
-    ("exact", e): dict(zip(_ROUNDS[:7], v, strict=True)) for e, v in _EXACT.items()
+
+
+def _by_round(*values: float) -> dict[int, float]:
+    return dict(zip(_ROUNDS, values, strict=False))
+
+
+MWEM = {("region graph", e): _by_round(*v) for e, v in _RG.items()} | {
+    ("exact", e): _by_round(*v) for e, v in _EXACT.items()
 }
 """Mean L1 over all pairs, by (engine, epsilon per round) and round; exact stops at round 37 or 38."""
 
 _FEM_E = (.1, .15, .2, .25, .5, 1.0)  # fmt: skip
-FEM = {
+FEM: dict[tuple[str, str], dict[float, float]] = {
     ("fem", "total_variation"): dict(zip(_FEM_E, (.5758, .5320, .5159, .5039, .4718, .4391), strict=True)),
     ("region graph", "total_variation"): dict(zip(_FEM_E, (.5407, .4919, .4806, .4716, .4379, .4101), strict=True)),
     ("fem", "largest"): dict(zip(_FEM_E, (.1732, .1345, .1208, .1121, .0870, .0744), strict=True)),
@@ -77,7 +87,7 @@ def _column(
     return dict(zip(_TABLE_E, zip(means, spreads, strict=True), strict=True))
 
 
-TABLE = {
+TABLE: dict[str, dict[float, tuple[float, float]]] = {
     "global": _column(
         (.4375, .2848, .1724, .0908, .0433, .0187, .0074, .0037, .0027),
         (.0245, .0081, .0032, .0009, .0008, .0001, .0001, 0, 0),
@@ -101,7 +111,7 @@ TABLE = {
 }  # fmt: skip
 """Mean and spread of five trials by column and epsilon."""
 
-UNPUBLISHED = {
+UNPUBLISHED: dict[tuple[str, int], dict[str, dict[float, float]]] = {
     ("fire", 2): {"region graph": {.1: .0304, 1.0: .0042, 10.0: .0011}, "priview": {.1: .0304, 1.0: .0041, 10.0: .0006}},
     ("fire", 3): {"region graph": {.1: .1191, 1.0: .0248, 10.0: .0175}, "priview": {.1: .1100, 1.0: .0184, 10.0: .0028}},
     ("msnbc", 3): {"region graph": {.1: .0785, 1.0: .0255, 10.0: .0191}, "priview": {.1: .0767, 1.0: .0236, 10.0: .0049}},
@@ -111,7 +121,7 @@ UNPUBLISHED = {
 }  # fmt: skip
 """32 random marginals, Gaussian noise, one run each; total variation."""
 
-NOISE_FREE = {
+NOISE_FREE: dict[str, dict[str, dict[int, float]]] = {
     "fire": {
         "exact": {0: 1.4094, 10: .1684, 20: .0302, 30: .0118},
         "region graph": {0: 1.4094, 10: .6138, 20: .1410, 30: .0816},

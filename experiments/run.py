@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 import click
 from catalogue import BY_NAME, EXPERIMENTS, Experiment
 from common import RESULTS, ROOT, data_folder
-from manifest import Cost, write_manifest
+from manifest import Cost, described, write_manifest
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -94,6 +94,18 @@ def listing() -> Table:
     return table
 
 
+def note_rows(chosen: list[Experiment]) -> None:
+    """Manifests for rows that came from scripts run by hand, whose cost is therefore not known; others are left alone."""
+    for experiment in chosen:
+        rows = RESULTS / experiment.rows
+        if rows.exists() and not described(rows):
+            write_manifest(rows, ["python", *_shown(experiment)], experiment.seeds, None)
+
+
+def _shown(experiment: Experiment) -> list[str]:
+    return [w.replace(f"{ROOT}/", "") for w in command_of(experiment, quick=False)]
+
+
 @click.command()
 @click.option(
     "--figure",
@@ -109,15 +121,21 @@ def listing() -> Table:
 @click.option(
     "--plot/--no-plot",
     default=True,
-    help="Draw the figures afterwards (needs the extra `experiments`).",
+    help="Draw the figures and fill docs/reproduction.md afterwards.",
 )
+@click.option("--manifests", is_flag=True, help="Only write manifests for the rows that are there.")
 @click.option("--list", "only_list", is_flag=True, help="Show the experiments and stop.")
-def main(figures: tuple[str, ...], quick: bool, jobs: int, plot: bool, only_list: bool) -> None:
+def main(
+    figures: tuple[str, ...], quick: bool, jobs: int, plot: bool, manifests: bool, only_list: bool
+) -> None:
     """Run the experiments of the paper."""
     if only_list:
         console.print(listing())
         return
     chosen = [BY_NAME[f] for f in figures] or list(EXPERIMENTS)
+    if manifests:
+        note_rows(chosen)
+        return
     ready = []
     for experiment in chosen:
         reason = reason_to_skip(experiment, quick)
@@ -137,7 +155,8 @@ def main(figures: tuple[str, ...], quick: bool, jobs: int, plot: bool, only_list
                 f"{cost.seconds:.0f} s, {cost.peak_mb:.0f} MB[/]"
             )
     if plot and not quick:
-        subprocess.run([sys.executable, str(HERE / "plot.py")], check=True)
+        for script in ("plot.py", "tables.py"):
+            subprocess.run([sys.executable, str(HERE / script)], check=True)
     if failed or not ready:
         console.print(
             f"[red]{', '.join(failed) + ' failed' if failed else 'nothing could be run'}[/]"

@@ -1,0 +1,288 @@
+"""Tables of docs/reproduction.md from rows: everything between `<!-- rows: NAME -->` and `<!-- end -->` is written anew.
+
+python experiments/tables.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from common import RESULTS, ROOT, means, read_rows
+from reference import (
+    FEM,
+    FIGURE_2AB,
+    FIGURE_2C,
+    HDMM,
+    MISSING_SEED,
+    MWEM,
+    NOISE_FREE,
+    TABLE,
+    UNPUBLISHED,
+)
+
+PAGE = ROOT / "docs" / "reproduction.md"
+NOT_RUN = "–"
+Rows = list[dict[str, str]]
+Mean = tuple[float, float, int]
+
+
+def markdown(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    names = list(head)
+    return "\n".join(
+        ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+        + ["| " + " | ".join(line) + " |" for line in lines]
+    )
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    return (
+        NOT_RUN
+        if value is None
+        else f"{value:.{digits}f}".replace("0.", ".", 1 if value < 1 else 0)
+    )
+
+
+def figures(value: float | None) -> str:
+    """Four significant figures, for quantities of any size."""
+    return NOT_RUN if value is None else f"{value:.4g}"
+
+
+def mean_of(found: Mapping[tuple[str, ...], Mean], *key: str) -> float | None:
+    return found[key][0] if key in found else None
+
+
+def seeds_of(found: Mapping[tuple[str, ...], Mean], *key: str) -> int:
+    return found[key][2] if key in found else 0
+
+
+def both(ours: float | None, theirs: float | None) -> str:
+    """Ours, then theirs in brackets."""
+    return number(ours) + (f" ({number(theirs)})" if theirs is not None else "")
+
+
+def figure_2ab(what: str) -> Callable[[Rows], str]:
+    def made(rows: Rows) -> str:
+        asked = FIGURE_2AB[what]
+        methods = [*asked, "backbone"] if what == "out_of_model" else list(asked)
+        lines = []
+        for k in next(iter(asked.values())):
+            line = [str(k)]
+            for method in methods:
+                left_out = str(MISSING_SEED.get((method, k)))
+                found = means([r for r in rows if r["seed"] != left_out], ["k", "method"], what)
+                shown = both(mean_of(found, str(k), method), asked.get(method, {}).get(k))
+                few = seeds_of(found, str(k), method)
+                line.append(shown + (f" [{few}]" if 0 < few < 4 else ""))
+            lines.append(line)
+        return markdown(
+            ["k", *(m + (" (ours)" if m == "backbone" else "") for m in methods)], lines
+        )
+
+    return made
+
+
+def figure_2c(rows: Rows) -> str:
+    lines = []
+    for r in rows:
+        theirs = FIGURE_2C.get((r["engine"], r["selection"]), {}).get(int(r["k"]))
+        took = f"{float(r['cpu_seconds'] or r['seconds']):.2g}" if r["seconds"] else "refused"
+        cells = f"{int(r['cells']):,}" if int(r["cells"]) < 1e9 else f"{int(r['cells']):.1e}"
+        beside = NOT_RUN if theirs is None else f"{theirs:g}"
+        lines.append([r["engine"], r["selection"], f"{int(r['k']):,}", cells, took, beside])
+    head = [
+        "engine",
+        "triples",
+        "k",
+        "cells",
+        "ours, CPU s per iteration",
+        "authors, s per iteration",
+    ]
+    return markdown(head, lines)
+
+
+def figure_3a(rows: Rows) -> str:
+    expected, seen = (means(rows, ["k", "method"], v) for v in ("expected", "observed"))
+    lines = []
+    for k, theirs in HDMM["region graph"].items():
+        ours = mean_of(seen, str(k), "squared")
+        alone = mean_of(expected, str(k), "squared")
+        lines.append([
+            str(k), f"{figures(alone)} ({figures(HDMM['expected'][k])})", figures(HDMM["exact"].get(k)), figures(theirs),
+            figures(ours), f"{alone / ours:.2f}" if alone and ours else NOT_RUN,
+            figures(mean_of(seen, str(k), "even")), str(seeds_of(seen, str(k), "squared")),
+        ])  # fmt: skip
+    head = ["k", "HDMM alone, expected (authors')", "authors' + exact", "authors' + region graph", "ours, local",
+            "improvement", "ours, slack 0.1", "seeds"]  # fmt: skip
+    return markdown(head, lines)
+
+
+def figure_3b(rows: Rows) -> str:
+    found = means(rows, ["variant", "round"], "l1")
+    variants = list(dict.fromkeys(r["variant"] for r in rows))
+    lines = [
+        [str(k), number(MWEM["exact", 0.1].get(k)), number(theirs)]
+        + [
+            number(mean_of(found, v, str(k)))
+            + (f" [{n}]" if (n := seeds_of(found, v, str(k))) not in (0, 5) else "")
+            for v in variants
+        ]
+        for k, theirs in MWEM["region graph", 0.1].items()
+    ]
+    return markdown(
+        ["round", "authors' exact", "authors' region graph", *(f"ours, {v}" for v in variants)],
+        lines,
+    )
+
+
+def figure_3c(rows: Rows) -> str:
+    lines = []
+    for variant in dict.fromkeys(r["variant"] for r in rows):
+        mine = [r for r in rows if r["variant"] == variant]
+        for epsilon in FEM["fem", "total_variation"]:
+            cells, seeds = [], 0
+            for short, long in (("tv", "total_variation"), ("max", "largest")):
+                for ours, theirs in ((f"fem_{short}", "fem"), (f"model_{short}", "region graph")):
+                    found = {float(k[0]): v for k, v in means(mine, ["epsilon"], ours).items()}
+                    cells.append(both(found.get(epsilon, (None,))[0], FEM[theirs, long][epsilon]))
+                    seeds = found.get(epsilon, (0, 0, 0))[2]
+            if seeds:
+                lines.append([variant, f"{epsilon:g}", *cells, str(seeds)])
+    head = [
+        "rounds",
+        "epsilon",
+        "FEM, TV",
+        "FEM + reconstruction, TV",
+        "FEM, largest",
+        "FEM + reconstruction, largest",
+        "seeds",
+    ]
+    return markdown(head, lines)
+
+
+def noise_free(rows: Rows) -> str:
+    lines = []
+    for name, engines in NOISE_FREE.items():
+        ours = {int(r["round"]): float(r["mean_l1"]) for r in rows if r["data"] == name}
+        for k, exact in engines["exact"].items():
+            if k:
+                local = engines["region graph"][k]
+                lines.append([name, str(k), number(exact), number(local), number(ours.get(k))])
+        if ours and max(ours) > max(engines["exact"]):
+            lines.append([name, f"{max(ours)} (all)", NOT_RUN, NOT_RUN, number(ours[max(ours)])])
+    return markdown(
+        ["data", "measured pairs", "authors' exact", "authors' region graph", "ours, backbone"],
+        lines,
+    )
+
+
+COLUMNS = ("local", "priview", "relaxed_projection-paper", "relaxed_projection", "prior")
+
+
+def adult(rows: Rows) -> str:
+    found = {(c, float(e)): v for (c, e), v in means(rows, ["column", "epsilon"], "total_variation").items()}  # fmt: skip
+    paired = {
+        "local": "local-10000",
+        "priview": "priview",
+        "relaxed_projection-paper": "relaxed_projection-paper",
+    }
+    lines = []
+    for epsilon in TABLE["global"]:
+        near = next((e for _, e in found if abs(e / epsilon - 1) < 0.01), None)
+        line = [f"{epsilon:.3g}", number(TABLE["global"][epsilon][0])]
+        mine = {c: found.get((c, near)) for c in COLUMNS} if near else {}
+        best = min((v[0] for v in mine.values() if v), default=None)
+        for column in COLUMNS:
+            cell = mine.get(column)
+            theirs = TABLE[paired[column]][epsilon][0] if column in paired else None
+            text = both(cell[0] if cell else None, theirs)
+            line.append(f"**{text}**" if cell and cell[0] == best else text)
+        local = mine.get("local")
+        lines.append([*line, str(local[2] if local else 0)])
+    head = ["epsilon", "authors' exact", "local (authors' region graph)", "PriView (authors')",
+            "Relaxed Projection (authors')", "Relaxed Projection, tuned (ours)", "prior (ours)", "trials"]  # fmt: skip
+    return markdown(head, lines)
+
+
+def rivals(rows: Rows) -> str:
+    found = means(rows, ["data", "epsilon", "method"], "total_variation")
+    methods = ["least squares", "grem-lnn", "local", "planner", "planner local"]
+    prior = read_rows(RESULTS / "prior_and_path.csv")
+    pulled = means([r for r in prior if r["seed"] == "1"], ["data", "way", "epsilon"], "prior")
+    lines = []
+    for data, epsilon in dict.fromkeys((r["data"], r["epsilon"]) for r in rows):
+        base, _, way = data.partition("-")
+        theirs = UNPUBLISHED.get((base, int(way)), {})
+        mine = next(
+            (
+                v[0]
+                for (d, w, e), v in pulled.items()
+                if (d, w) == (base, way) and float(e) == float(epsilon)
+            ),
+            None,
+        )
+        lines.append(
+            [f"{base}, {way}-way", epsilon]
+            + [number(mean_of(found, data, epsilon, m)) for m in methods]
+            + [number(mine)]
+            + [number(theirs.get(m, {}).get(float(epsilon))) for m in ("region graph", "priview")]
+        )
+    head = ["data", "epsilon", "least squares", "GReM-LNN", "local (ours)", "ResidualPlanner", "ResidualPlanner + local (ours)",
+            "prior (ours)", "authors' region graph", "authors' PriView"]  # fmt: skip
+    return markdown(head, lines)
+
+
+def aim(rows: Rows) -> str:
+    found = means(rows, ["data", "epsilon", "variant"], "total_variation")
+    variants = list(dict.fromkeys(r["variant"] for r in rows))
+    asked = sorted({(d, float(e), e) for d, e, _ in found})
+    lines = [
+        [data, f"{epsilon:g}"]
+        + [
+            number(mean_of(found, data, text, v)) + f" [{seeds_of(found, data, text, v)}]"
+            for v in variants
+        ]
+        for data, epsilon, text in asked
+    ]
+    return markdown(["data", "epsilon", *variants], lines)
+
+
+def prior(rows: Rows) -> str:
+    plain, pulled = (means(rows, ["data", "way", "epsilon"], v) for v in ("plain", "prior"))
+    lines = [
+        [f"{d}, {w}-way", f"{float(e):g}", number(plain[d, w, e][0]), number(v[0]), f"{v[0] / plain[d, w, e][0]:.2f}", str(v[2])]
+        for (d, w, e), v in pulled.items()
+        if float(e) in (0.1, 1.0, 10.0)
+    ]  # fmt: skip
+    return markdown(["data", "epsilon", "local", "prior", "ratio", "seeds"], lines)
+
+
+MADE: dict[str, tuple[str, Callable[[Rows], str]]] = {
+    "2a": ("figure2_accuracy.csv", figure_2ab("in_model")),
+    "2b": ("figure2_accuracy.csv", figure_2ab("out_of_model")),
+    "2c": ("figure2_speed.csv", figure_2c),
+    "3a": ("hdmm_fire.csv", figure_3a),
+    "3b": ("mwem_fire.csv", figure_3b),
+    "3c": ("fem_adult.csv", figure_3c),
+    "noise-free": ("noise_free_mwem.csv", noise_free),
+    "table": ("adult_table.csv", adult),
+    "rivals": ("rivals.csv", rivals),
+    "prior": ("prior_and_path.csv", prior),
+    "aim": ("aim.csv", aim),
+}
+
+
+def filled(page: str) -> str:
+    """The page with every table made anew; a table without rows says so."""
+
+    def table(match: re.Match[str]) -> str:
+        source, make = MADE[match[1]]
+        rows = read_rows(RESULTS / source)
+        body = make(rows) if rows else f"No rows in `experiments/results/{source}` yet."
+        return f"<!-- rows: {match[1]} -->\n{body}\n<!-- end -->"
+
+    return re.sub(r"<!-- rows: ([\w-]+) -->\n.*?<!-- end -->", table, page, flags=re.S)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text()))

@@ -90,3 +90,16 @@ def test_a_folder_that_is_none_is_one_line(
 ) -> None:
     assert run("report", str(tmp_path / "nowhere")) == 2
     assert "made by release" in capsys.readouterr().err
+
+
+def test_plan_and_compare_draw_pictures(folder: Path, tmp_path: Path) -> None:
+    schema = str(folder.parent / "people.toml")
+    words = ("plan", "--schema", schema, "--epsilon", "1", "--delta", "1e-6", "--workload", "2", "--rows", "900")  # fmt: skip
+    assert run(*words, "--quiet", "--picture", str(tmp_path / "plan.svg")) == 0
+    assert "share of the cost, %" in (tmp_path / "plan.svg").read_text(encoding="utf-8")
+    drawn = tmp_path / "compare.svg"
+    assert (
+        run("compare", str(folder), "--methods", "noisy,local", "--quiet", "--picture", str(drawn))
+        == 0
+    )
+    assert "validated RMSE, counts" in drawn.read_text(encoding="utf-8")

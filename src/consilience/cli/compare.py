@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 
 from consilience.cli.given import from_release, from_tables
-from consilience.cli.shell import Output, json_option, quiet_option
+from consilience.cli.shell import Output, json_option, picture_option, quiet_option
 from consilience.comparison import METHODS, compare
 from consilience.errors import ConsilienceError
+from consilience.report import picture
 
 
 @click.command("compare")
@@ -21,6 +22,7 @@ from consilience.errors import ConsilienceError
 @click.option("--stddev", type=float, help="For noisy tables without a column stddev.")
 @click.option("--noise", type=click.Choice(["gaussian", "laplace"]), default="gaussian")
 @click.option("--total", type=float, help="The number of people, if public.")
+@picture_option
 @json_option
 @quiet_option
 def compare_methods(
@@ -30,6 +32,7 @@ def compare_methods(
     stddev: float | None,
     noise: str,
     total: float | None,
+    drawing: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -67,3 +70,5 @@ def compare_methods(
         {"cliques": found.cliques, "cells": found.cells, "total": found.total, "rows": rows}
     )
     output.show(repr(found))
+    if drawing is not None:
+        output.say(f"drawn in {picture(found).save(drawing)}")

@@ -9,13 +9,14 @@ import click
 import numpy as np
 
 from consilience.cli.asked import Asked, asked_options, read_asked
-from consilience.cli.shell import Output, json_option, quiet_option
+from consilience.cli.shell import Output, json_option, picture_option, quiet_option
 from consilience.cli.words import budget_facts, cost_facts, schema_file
 from consilience.data.duck import connect, types_of
 from consilience.data.files import open_table
 from consilience.data.survey import check_columns
 from consilience.mechanisms import Calibrated, CalibratedHDMM, CalibratedResidualPlanner
 from consilience.mechanisms.tables import CalibratedTables
+from consilience.report import picture
 
 
 @click.command()
@@ -24,6 +25,7 @@ from consilience.mechanisms.tables import CalibratedTables
 @click.option("--rows", type=click.IntRange(min=1), help="About how many rows, if that is public.")
 @asked_options(neighbours_required=False)
 @click.option("--delimiter", help="Of a CSV file; found in its first line unless given.")
+@picture_option
 @json_option
 @quiet_option
 def plan(
@@ -31,6 +33,7 @@ def plan(
     schema_path: Path,
     rows: int | None,
     delimiter: str | None,
+    drawing: Path | None,
     as_json: bool,
     quiet: bool,
     **words: Any,
@@ -55,6 +58,15 @@ def plan(
     facts = plan_facts(asked, ready, rows)
     output.json(facts)
     output.show(_text(asked, ready, facts))
+    if (
+        drawing is not None
+    ):  # shares and expected distances where each table has its noise, else memory
+        shown = (
+            picture(ready, records=rows)
+            if isinstance(ready, CalibratedTables)
+            else picture(ready.plan)
+        )
+        output.say(f"drawn in {shown.save(drawing)}")
 
 
 def plan_facts(asked: Asked, ready: Calibrated, rows: int | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""consilience report: one HTML page that explains a release to whoever reads it."""
+"""consilience report: one page about a release, for whoever must decide how far to trust it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from consilience.cli.shell import Output, json_option, quiet_option
+from consilience.errors import ReleaseError
 from consilience.release import read_release
 from consilience.report import default_path, write_report
 
@@ -14,7 +15,9 @@ from consilience.report import default_path, write_report
 @click.command()
 @click.argument("release", type=click.Path(path_type=Path))
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="An HTML file; RELEASE/report.html unless given."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="A new file; report.html in the folder otherwise.",
 )
 @click.option(
     "--title", default="A private release, and how far to trust it", help="The page's heading."
@@ -22,26 +25,29 @@ from consilience.report import default_path, write_report
 @click.option(
     "--rows",
     type=click.IntRange(min=0),
-    help="Synthetic rows to compare with the tables: as many as the total, 50,000 at most, unless given; 0 for none.",
+    help="Synthetic rows to compare with the tables; the total, 50,000 at most, unless given; 0 for none.",
 )
 @json_option
 @quiet_option
 def report(
     release: Path, out: Path | None, title: str, rows: int | None, as_json: bool, quiet: bool
 ) -> None:
-    """One page about a RELEASE folder: what was spent, how far each table can be relied on, every table with intervals.
+    """One HTML page about a RELEASE folder: the promise, the tables, and how far each can be trusted.
 
-    The page is one HTML file that opens from disk and fetches nothing. It is made from the published files alone and costs no
-    privacy.
+    It is made from the published files alone, so it costs no privacy, and it needs no network to be read.
 
     \b
-    Example: consilience report release/
+    Examples:
+      consilience report release/
+      consilience report release/ --out report.html --title "People of 2026"
     """
     output = Output(quiet, as_json)
+    if out is not None and out.exists():
+        raise ReleaseError(f"the output must be a new file, but {str(out)!r} exists; name another")
     published = read_release(release)
-    target = out if out is not None else default_path(release)
-    with output.working("looking at every table") as heard:
-        write_report(published, target, title=title, rows=rows, progress=heard)
-    size = target.stat().st_size
-    output.json({"report": str(target), "bytes": size})
-    output.show(f"{target}: {size / 1e6:.1f} MB, opens in any browser")
+    with output.working("writing the report") as heard:
+        written = write_report(
+            published, out or default_path(release), title=title, rows=rows, progress=heard
+        )
+    output.json({"report": str(written), "bytes": written.stat().st_size})
+    output.show(f"{written}: open it in a browser")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from threading import Timer
 from time import perf_counter
 from typing import Any, NoReturn
@@ -31,7 +32,7 @@ COMMANDS = {
     "sample": ("sample", "synthetic rows from a release"),
     "report": (
         "report",
-        "one page about a release: what was spent, every table with its intervals",
+        "one page about a release: the promise, the tables, how far to trust them",
     ),
     "budget": ("budget", "what a ledger allows and what was spent; new ledgers"),
     "reconstruct": ("reconstruct_tables", "somebody's noisy tables in, consistent ones out"),
@@ -176,6 +177,15 @@ class Output:
 def quiet_option(command: Any) -> Any:
     return click.option(
         "--quiet", "-q", is_flag=True, help="Say nothing but results and mistakes."
+    )(command)
+
+
+def picture_option(command: Any) -> Any:
+    return click.option(
+        "--picture",
+        "drawing",
+        type=click.Path(path_type=Path),
+        help="Also draw it: a .svg, .png or .html file.",
     )(command)
 
 

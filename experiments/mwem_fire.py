@@ -1,11 +1,12 @@
-"""MWEM on fire, all 105 pairs, with the noise of the paper's experiments (nominal epsilon 0.1 per round): L1 and seconds by round.
+"""MWEM on fire, all 105 pairs, with the noise of the paper's experiments (nominal epsilon 0.1 a round): L1 and seconds by round.
 
-    python experiments/mwem_fire.py [--variants local default prior prior-local] [--seeds 0 1 2 3 4] [--rounds 105] [--out rows.csv] [--quick]
+    python experiments/mwem_fire.py [--variants local default prior prior-local] [--seeds 0 1 2 3 4] [--rounds 105]
+                                    [--out rows.csv] [--quick]
 
-local: the paper's region graph and Problem 4. default: with global information about what is not measured. prior, prior-local: the same
-two with prior="independence", for which noise is Gaussian with the standard deviation of the others' Laplace noise.
-Seconds are those of the rounds alone, without the evaluation. Rows are appended as they come: a stopped run goes on where it
-was, run by run. L1 is the mean over all pairs, not halved, as in the paper's figure.
+local: the paper's region graph and Problem 4. default: with global information about what is not measured. prior and
+prior-local: the same two with prior="independence", for which noise is Gaussian with the standard deviation of the others'
+Laplace noise. Seconds are those of the rounds alone, without the evaluation. Rows are appended as they come: a stopped run goes
+on where it was, run by run. L1 is the mean over all pairs, not halved, as in the paper's figure.
 """
 
 from __future__ import annotations

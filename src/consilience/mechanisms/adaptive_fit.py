@@ -114,11 +114,19 @@ class Answers:
                 yield from self._of(model, batch)
 
     def _of(self, model: Model, cliques: Sequence[Clique]) -> list[Buffer]:
+        """In the model: its own tables. Else pairs and, without a backbone, all others are moved to agree with it on overlaps.
+
+        Larger tables are the backbone's as they are: agreement takes many steps where its zeros contradict the model's tables,
+        and for ranking candidates it hardly matters.
+        """
         known = model.known
         out = [c for c in cliques if not known.holds(c)]
+        direct = [c for c in out if self.backbone and len(c) > 2]
+        moved = [c for c in out if not (self.backbone and len(c) > 2)]
         method = "backbone" if self.backbone else "local"
-        found, _ = inferred(known, out, method, lambda: self._backbone_of(model))
-        tables = dict(zip(out, found, strict=True))
+        found, _ = inferred(known, moved, method, lambda: self._backbone_of(model))
+        tables = dict(zip(moved, found, strict=True))
+        tables |= {c: self._backbone_of(model).marginal(c) for c in direct}
         return [model.total * (tables[c] if c in tables else known.table(c)) for c in cliques]
 
     def _backbone_of(self, model: Model) -> Backbone:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+import verdict
 from common import RESULTS, ROOT, means, read_rows
 from reference import (
     FEM,
@@ -257,6 +258,10 @@ def prior(rows: Rows) -> str:
     return markdown(["data", "epsilon", "local", "prior", "ratio", "seeds"], lines)
 
 
+def cell_by_cell(_: Rows) -> str:
+    return markdown(["", "cells", "better", "equal", "worse", "worse where"], verdict.lines())
+
+
 MADE: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "2a": ("figure2_accuracy.csv", figure_2ab("in_model")),
     "2b": ("figure2_accuracy.csv", figure_2ab("out_of_model")),
@@ -269,6 +274,7 @@ MADE: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "rivals": ("rivals.csv", rivals),
     "prior": ("prior_and_path.csv", prior),
     "aim": ("aim.csv", aim),
+    "verdict": ("adult_table.csv", cell_by_cell),
 }
 
 

@@ -5,6 +5,7 @@ import itertools
 import common
 import pytest
 import reference
+import verdict
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -96,12 +97,15 @@ def test_figure_3c_reconstruction_is_below_fem() -> None:
 
 
 def test_noise_free_mwem_follows_exact_while_exact_ran() -> None:
+    """Near the authors' exact, and far below their region graph where chains are long."""
     rows = rows_of("noise_free_mwem.csv")
     for name, engines in reference.NOISE_FREE.items():
         ours = {int(r["round"]): float(r["mean_l1"]) for r in rows if r["data"] == name}
         for k, theirs in engines["exact"].items():
             if k in ours:
-                assert ours[k] < 1.02 * theirs, (name, k)
+                assert ours[k] < 1.1 * theirs, (name, k)
+                if k >= 20 and name in ("fire", "msnbc"):
+                    assert ours[k] < 0.3 * engines["region graph"][k]
 
 
 def test_the_table_local_beats_priview_between_0_0316_and_31_6() -> None:
@@ -116,3 +120,26 @@ def test_the_table_local_beats_priview_between_0_0316_and_31_6() -> None:
             near = min(reference.TABLE["global"], key=lambda e: abs(e - float(epsilon)))
             assert mean < 1.01 * min(rivals)
             assert mean < reference.TABLE["global"][near][0]
+
+
+EXPLAINED = {
+    "2b, over-saturated",  # the loss does not determine it
+    "3b, default against exact",  # another estimator than theirs, after its backbone is full
+    "noise-free, backbone against exact",
+}
+
+
+def test_no_cell_is_worse_than_the_authors_without_an_explanation() -> None:
+    found = verdict.cells()
+    if not found:
+        pytest.skip("no rows in experiments/results; make experiments makes them")
+    assert [c for c in found if c.verdict == "worse" and c.group not in EXPLAINED] == []
+    page = (common.ROOT / "docs" / "reproduction.md").read_text()
+    assert all(name in page for name in EXPLAINED)
+
+
+@pytest.mark.parametrize(
+    ("ours", "expected"), [(1.0, "equal"), (1.09, "equal"), (1.11, "worse"), (0.89, "better")]
+)
+def test_verdicts(ours: float, expected: str) -> None:
+    assert verdict.Cell("group", "place", 1.0, ours, 0.1).verdict == expected

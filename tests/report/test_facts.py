@@ -255,7 +255,8 @@ def pictured() -> dict[str, Picture]:
 
 def test_pictures_are_drawn_and_saved(tmp_path: Path) -> None:
     shown = {
-        "plan": "memory, bytes", "cost": "expected total variation, %", "counts": "expected L1 distance, counts",
+        "plan": "memory, bytes", "cost": "expected total variation of the noisy table, %",
+        "counts": "expected L1 distance of the noisy table, counts",
         "fit": "relative gap, at most", "graph": "a, b", "comparison": "mean total variation to the truth",
     }  # fmt: skip
     for name, drawing in pictured().items():

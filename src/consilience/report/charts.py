@@ -207,7 +207,7 @@ def ranking(rows: Iterable[Row], *, label: str, value: str, title: str, form: st
         height=ROW_HEIGHT * len(listed),
         encoding={
             "y": {"field": label, "type": "nominal", "sort": None, "title": None,
-                  "axis": {"labelLimit": 190}},
+                  "axis": {"labelLimit": 240}},
             "x": {"field": value, "type": "quantitative", "title": title, "axis": {"tickCount": 5}},
             "tooltip": [{"field": label}, {"field": value, "format": form}],
         },

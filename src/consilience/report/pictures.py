@@ -96,11 +96,11 @@ def _(what: CalibratedTables, *, records: float | None = None) -> Picture:
     costs = {p.clique: float(p.cost(what.budget.neighbours).rho.value) for p in what.parts}
     whole = sum(costs.values())
     if records is None:
-        far, title = what.expected_l1, "expected L1 distance, counts"
+        far, title = what.expected_l1, "expected L1 distance of the noisy table, counts"
     else:
         shares = what.expected_total_variation(records)
         far = {c: 100 * v for c, v in shares.items()}
-        title = "expected total variation, %"
+        title = "expected total variation of the noisy table, %"
     worst = sorted(far, key=lambda c: -far[c])[:MOST_BARS]
     rows = [{"table": " × ".join(c), "cost": 100 * costs[c] / whole, "far": far[c]} for c in worst]
     ranked = charts.ranking(rows, label="table", value="far", title=title)

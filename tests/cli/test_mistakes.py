@@ -134,6 +134,7 @@ def test_budgets_that_are_none(place: Path, words, said) -> None:
             ["--mechanism", "mwem", "-o", "rounds=many"],
             ["option rounds of mwem must be a int, got 'many'"],
         ),
+        (["--mechanism", "fem", "--prior", "independence"], ["fem does not take --prior"]),
         (["--memory", "lots"], ["memory must be a number of bytes"]),
         (["--consistency", "full"], ["consistency must be"]),
         (["--out"], ["requires an argument"]),

@@ -12,11 +12,21 @@ import click
 
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, ConsilienceError, DomainError
-from consilience.mechanisms import AIM, HDMM, MWEM, Gaussian, Laplace, Mechanism, ResidualPlanner
+from consilience.mechanisms import (
+    AIM,
+    FEM,
+    HDMM,
+    MWEM,
+    DualQuery,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    ResidualPlanner,
+)
 from consilience.privacy import Budget
 
 PASSED_ON = ("consistency", "memory", "prior")
-"""Settings of the reconstruction that every mechanism takes."""
+"""Settings of the reconstruction that mechanisms which measure tables take."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Choice:
     make: Callable[..., Mechanism]
     options: Mapping[str, Callable[[str], Any]]
     line: str
+    passed: tuple[str, ...] = PASSED_ON
 
 
 def _weights(text: str) -> str:
@@ -56,6 +67,18 @@ REGISTRY: Mapping[str, Choice] = {
         AIM,
         {"rounds_per_attribute": int},
         "chooses what is worth measuring, with the budget it has",
+    ),
+    "fem": Choice(
+        FEM,
+        {"rounds": int, "samples": int, "split": float, "perturbation": float, "seed": int},
+        "chooses badly answered cells, and fits records that answer them",
+        (),
+    ),
+    "dual-query": Choice(
+        DualQuery,
+        {"rounds": int, "samples": int, "seed": int},
+        "draws queries, and finds records that answer them",
+        (),
     ),
 }
 
@@ -145,7 +168,11 @@ def read_asked(domain: Domain, words: Mapping[str, Any]) -> Asked:
         raise ConsilienceError(f"the mechanism must be one of {', '.join(REGISTRY)}, got {name!r}")
     choice = REGISTRY[name]
     options = dict(_own_option(name, choice, given) for given in words["own"])
-    passed = {k: words[k] for k in PASSED_ON}
+    usual = {"consistency": "auto", "memory": "2 GB", "prior": None}
+    unused = [k for k in PASSED_ON if k not in choice.passed and words[k] != usual[k]]
+    if unused:
+        raise ConsilienceError(f"{name} does not take --{unused[0]}; leave it out")
+    passed = {k: words[k] for k in choice.passed}
     mechanism = choice.make(workload, **options, **passed)
     return Asked(budget, name, options, mechanism, workload)
 

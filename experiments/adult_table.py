@@ -144,12 +144,15 @@ def main() -> None:
     parser.add_argument("--global", dest="exact", action="store_true", help="the exact column too")
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument(
+        "--epsilons", nargs="+", type=float, default=EPSILONS, help="among the nine"
+    )
+    parser.add_argument(
         "--out", type=pathlib.Path, default=ROOT / "experiments" / "results" / "adult_table.csv"
     )
     args = parser.parse_args()
     slow = ("global", "local-10000", "relaxed_projection") if args.quick else ("global",)
     chosen = args.columns or [c for c in columns(0) if c not in slow] + ["global"] * args.exact
-    epsilons = [0.1, 1.0, 10.0] if args.quick else EPSILONS
+    epsilons = [0.1, 1.0, 10.0] if args.quick else args.epsilons
     data = load("adult")
     every = list(itertools.combinations(data.domain.attributes, 2))
     truth = data.marginals(

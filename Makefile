@@ -7,7 +7,7 @@ READY_BENCH := $(VENV)/.ready-bench
 READY_EXPERIMENTS := $(VENV)/.ready-experiments
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format bench experiments docs lock clean
+.PHONY: help venv demo engines test lint format bench experiments docs lock clean
 
 help:  ## show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ $(READY_EXPERIMENTS): $(READY)
 
 demo: $(READY)  ## the main job on generated people
 	@$(BIN)/consilience demo
+
+engines: $(READY)  ## add Ibis and Spark, so that make test tries them too (Spark needs Java 17)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev,spark]'
 
 test: $(READY)  ## the whole test suite
 	@$(BIN)/python -m pytest -q

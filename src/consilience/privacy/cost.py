@@ -7,6 +7,7 @@ A cost is a list of spends, each the price of one primitive in every currency th
     selection (exponential mechanism)    epsilon     epsilon^2 / 8    -
     report noisy max                     epsilon     epsilon^2 / 2    -
     discrete Gaussian, sigma             -           D2^2 / 2 sigma^2 D2^2 / (sigma^2 - 2)
+    adaptive composition, bound rho      -           rho              -
 
 Costs add in each currency; a currency that one spend lacks is lacking in the sum. Proofs,
 and lemma 1, are in docs/privacy.md.
@@ -38,7 +39,7 @@ SLACK_PER_CELL = Fraction(3, 10**17)
 ln((1+b)/(1-b)) with b = 2 sum_n exp(-2 pi^2 SMOOTHING n^2) < 1.44e-17.
 """
 
-FORMS = ("laplace", "selection", "noisy-max", "gaussian")
+FORMS = ("laplace", "selection", "noisy-max", "gaussian", "adaptive")
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,18 @@ class Cost:
             "gaussian", round_up(d / (2 * variance)), mu_squared=smooth, cells=sensitivity.cells
         )
         return cls(sensitivity.neighbours, (spend,))
+
+    @classmethod
+    def adaptive(cls, neighbours: Neighbours, rho: Rho) -> Cost:
+        """Primitives whose widths are chosen along the way, their rhos adding up to at most `rho`.
+
+        A bound fixed beforehand is a valid filter (docs/privacy.md, "Adding up"); who spends it must
+        keep count.
+        """
+        amount = require(rho, Rho, "an adaptive composition").value
+        if amount <= 0:
+            raise BudgetError("an adaptive composition must have a rho above zero, got 0")
+        return cls(neighbours, (Spend("adaptive", amount),))
 
     @classmethod
     def _pure(

@@ -26,7 +26,7 @@ import numpy as np
 import consilience as cs
 from consilience.inference.backbone import DEFAULT_MEMORY, Backbone, backbone_of
 from consilience.inference.known import Known
-from consilience.inference.mending import mended
+from consilience.inference.out_of_model import inferred
 
 FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 RESULTS = Path(__file__).parent / "results"
@@ -106,7 +106,7 @@ def run(
             budget = memory if wide else LATER.get(name, memory)
             backbone, fitted = backbone_of(known, budget, start=backbone), k
             out = [c for c in pairs if not known.holds(c)]
-            tables, _ = mended(known, out, backbone.marginal)
+            tables, _ = inferred(known, out, "auto", lambda made=backbone: made)
             for c, table in zip(out, tables, strict=True):
                 lost[c] = float(np.abs(table - truth.pairs[c]).sum())
         rows.append(

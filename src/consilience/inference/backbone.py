@@ -15,12 +15,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Clique, CliqueVector, maximal
 from consilience.inference.exact_answers import TreeAnswers
 from consilience.inference.known import Known
 from consilience.inference.spanning import mutual_information, spanning_tree
-from consilience.inference.support import Joins, SupportTree
+from consilience.inference.support import Members, SupportTree, possible, possible_cells
 from consilience.inference.tree_fit import TreeFit, fit_tree, tour_cells
 from consilience.regions.junction_tree import JunctionTree
 from consilience.solvers.planner import parse_bytes
@@ -28,7 +29,7 @@ from consilience.solvers.planner import parse_bytes
 if TYPE_CHECKING:
     from consilience.inference.model import Model
 
-DEFAULT_MEMORY = "128 MB"
+DEFAULT_MEMORY = "64 MB"
 """For the possible cells of the tree and their index maps; its tables in full may take twice this."""
 CELL_BYTES = 32
 """Of a possible cell: its probability, its codes, and a map entry per separator and target that it belongs to."""
@@ -53,12 +54,13 @@ class Backbone:
     """p_B, a distribution over the whole domain: the product of the tree's tables over those of its separators.
 
     `cliques` are the in-model cliques that it was fitted to. `whole` says whether those are all there are, so that p_B is
-    the exact model.
+    the exact model. `missed` are the others, and how far p_B is from the model there in L1, the worst first.
     """
 
     cliques: tuple[Clique, ...]
     fit: TreeFit
     whole: bool
+    missed: tuple[tuple[Clique, float], ...] = ()
 
     @property
     def tree(self) -> JunctionTree:
@@ -115,13 +117,13 @@ def backbone_of(
     growth = _Growth(known, parse_bytes(memory) // CELL_BYTES, frozenset(focus))
     report = progress or (lambda done, most: None)
     theta = None if start is None else start.fit.theta
-    whole = growth.fits(list(known.cliques), always=known.graph.kind == "junction tree")
+    whole = growth.support(list(known.cliques), always=known.graph.kind == "junction tree")
     if whole is not None:
         fit = growth.fit(whole, list(known.cliques), theta, last=True)
         report(ROUNDS, ROUNDS)
         return Backbone(known.cliques, fit, True)
     chosen = growth.first(start)
-    support = growth.fits(chosen, always=True)
+    support = growth.support(chosen, always=True)
     assert support is not None
     for k in range(ROUNDS):
         report(k, ROUNDS)
@@ -133,7 +135,7 @@ def backbone_of(
         chosen = more
     fit = growth.fit(support, chosen, theta, last=True)
     report(ROUNDS, ROUNDS)
-    return Backbone(tuple(chosen), fit, False)
+    return Backbone(tuple(chosen), fit, False, growth.missed(chosen, fit))
 
 
 class _Growth:
@@ -143,7 +145,9 @@ class _Growth:
         self.known, self.domain, self.cells, self.focus = known, known.domain, cells, focus
         self.refused: set[Clique] = set()
         self.tables: dict[Clique, Buffer] = {}
-        self.joins: Joins = {}
+        self.masks: dict[Clique, NDArray[np.bool_]] = {}
+        self.counts: dict[tuple[Members, tuple[Members, ...]], int | None] = {}
+        self.zeros = True
 
     def table(self, clique: Clique) -> Buffer:
         if clique not in self.tables:
@@ -165,39 +169,75 @@ class _Growth:
         tree = spanning_tree(self.domain, [(p, mutual_information(self.table(p))) for p in pairs])
         return [*tree, *(c for c in self.known.cliques if len(c) == 1)]
 
-    def fits(self, chosen: list[Clique], *, always: bool = False) -> SupportTree | None:
+    def support(self, chosen: list[Clique], *, always: bool = False) -> SupportTree | None:
         """The tree of the chosen cliques and its possible cells, if there are not too many."""
         tree = JunctionTree.of(self.domain, chosen)
         if tree.cells > FULL_CELLS * self.cells and not always:
             return None
         most = tree.cells if always else self.cells
-        return SupportTree.of(tree, self.targets(chosen), most, self.joins)
+        return SupportTree.of(tree, self.targets(chosen), most, zeros=self.zeros)
+
+    def fits(self, chosen: list[Clique]) -> bool:
+        """Whether the tree of the chosen cliques has few enough possible cells, counted clique by clique."""
+        tree = JunctionTree.of(self.domain, chosen)
+        if tree.cells > (FULL_CELLS if self.zeros else 1) * self.cells:
+            return False
+        left = self.cells
+        for bag in tree.cliques if self.zeros else ():
+            count = self._possible(bag, [c for c in chosen if set(c).issubset(bag)])
+            if count is None or count > left:
+                return False
+            left -= count
+        return True
+
+    def _possible(self, bag: Clique, inside: list[Clique]) -> int | None:
+        """How many cells of a clique of the tree are possible; None if more than the budget."""
+        members = self.domain.axes(bag)
+        key = (members, tuple(self.domain.axes(c) for c in inside))
+        if key not in self.counts:
+            for c in inside:
+                if c not in self.masks:
+                    self.masks[c] = possible(self.table(c))
+            masks = list(zip(key[1], (self.masks[c] for c in inside), strict=True))
+            cells = possible_cells(members, self.domain.shape, masks, self.cells)
+            self.counts[key] = None if cells is None else len(cells)
+        return self.counts[key]
 
     def grown(
         self, chosen: list[Clique], fit: TreeFit, last: bool
     ) -> tuple[list[Clique], SupportTree]:
         """The chosen cliques, those that the tree holds anyway, and those predicted worst that still fit; and their tree."""
-        answers, support = TreeAnswers(fit), fit.support
-        held = [frozenset(c) for c in support.tree.cliques]
+        answers = TreeAnswers(fit)
+        held = [frozenset(c) for c in fit.support.tree.cliques]
         known = set(chosen)
         out = [c for c in self.known.cliques if c not in known and c not in self.refused]
         free = {c for c in out if any(h.issuperset(c) for h in held)}
-        score = {c: self._missed(c, answers) for c in out}
-        ranked = sorted(out, key=lambda c: (c not in free, -score[c], self.domain.axes(c)))
-        worst = max((score[c] for c in out if c not in free), default=0.0)
+        score = {c: self._missed(c, answers) for c in out if c not in free}
+        ranked = sorted(score, key=lambda c: (-score[c], self.domain.axes(c)))
         more, refusals = list(maximal(self.domain, [*chosen, *free])), 0
-        for c in ranked[len(free) :]:
-            if (score[c] < STALE * worst and not last) or refusals > REFUSALS:
+        for c in ranked:
+            if (score[c] < STALE * score[ranked[0]] and not last) or refusals > REFUSALS:
                 break
-            wider = self.fits([*more, c])
-            if wider is None:
+            if self.fits([*more, c]):
+                more, refusals = [*more, c], 0
+            else:
                 self.refused.add(c)
                 refusals += 1
-            else:
-                more, support, refusals = [*more, c], wider, 0
-        if support is fit.support and free:
-            support = self.fits(more) or support
-        return more, support
+        if len(more) == len(chosen):
+            return chosen, fit.support
+        support = self.support(more)
+        if support is None and self.zeros:
+            # The zeros of what was added contradict the rest: from here on every cell counts as possible.
+            self.zeros = False
+            self.refused.clear()
+            return self.grown(chosen, fit, last)
+        return (more, support) if support is not None else (chosen, fit.support)
+
+    def missed(self, chosen: list[Clique], fit: TreeFit) -> tuple[tuple[Clique, float], ...]:
+        """In-model cliques that were not chosen, and how far the backbone is from them; the worst first."""
+        answers, known = TreeAnswers(fit), set(chosen)
+        score = {c: self._missed(c, answers) for c in self.known.cliques if c not in known}
+        return tuple(sorted(score.items(), key=lambda s: (-s[1], self.domain.axes(s[0]))))
 
     def _missed(self, clique: Clique, answers: TreeAnswers) -> float:
         """How far the backbone is from the model's table, in L1; cliques that touch the query in focus count more."""

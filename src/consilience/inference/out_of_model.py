@@ -24,6 +24,11 @@ from consilience.regions.region_graph import RegionGraph
 METHODS = ("auto", "backbone", "local", "product", "expanded")
 SMALL = 1e-3
 """Counting number of an added region in place of Theorem 3's limit zero."""
+WORTH = 0.01
+"""A question is widened for a clique that the backbone misses by this much in L1, or more."""
+MOST_MORE = 1
+WIDE_CELLS = 1 << 16
+"""By at most this many attributes, and up to this many cells."""
 MOST_BYTES = 4 * 2**30
 """For one inferred table and what it is made from."""
 LEAST = 1e-12
@@ -51,7 +56,7 @@ def inferred(
 ) -> tuple[list[Buffer], Buffer]:
     """Distributions of cliques that are not in the model, and how far each is from agreeing with it (largest L1)."""
     if method in ("auto", "backbone"):
-        return mended(known, cliques, backbone().marginal, progress)
+        return _by_backbone(known, cliques, backbone(), progress)
     if method == "local":
         return mended(known, cliques, uniform_start(known), progress)
     found = []
@@ -60,6 +65,38 @@ def inferred(
         if progress is not None:
             progress(k + 1, len(cliques))
     return found, np.array([violation(known, c, t) for c, t in zip(cliques, found, strict=True)])
+
+
+def _by_backbone(
+    known: Known, cliques: Sequence[Clique], backbone: Backbone, progress: Progress | None
+) -> tuple[list[Buffer], Buffer]:
+    """The backbone's marginal, mended to the model. Where the backbone misses a clique that touches the question, the two are
+    answered together, so that the mending can bring in what the backbone lacks.
+    """
+    wider = [_widened(known.domain, c, backbone) for c in cliques]
+    found, violations = mended(known, wider, backbone.marginal, progress)
+    for k, (wide, clique) in enumerate(zip(wider, cliques, strict=True)):
+        if wide != clique:
+            found[k] = found[k].sum(axis=tuple(i for i, a in enumerate(wide) if a not in clique))
+            violations[k] = violation(known, clique, found[k])
+    return found, violations
+
+
+def _widened(domain: Domain, clique: Clique, backbone: Backbone) -> Clique:
+    """The clique with those that touch it and that the backbone misses most, as far as the table stays small."""
+    wide = set(clique)
+    for missed, distance in backbone.missed:
+        if distance < WORTH or len(wide) == len(clique) + MOST_MORE:
+            break
+        more = wide.union(missed)
+        touches = not set(clique).isdisjoint(missed)
+        if (
+            touches
+            and len(more) <= len(clique) + MOST_MORE
+            and domain.size(domain.clique(more)) <= WIDE_CELLS
+        ):
+            wide = more
+    return domain.clique(wide)
 
 
 def violation(known: Known, clique: Clique, table: Buffer) -> float:

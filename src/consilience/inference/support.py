@@ -22,10 +22,17 @@ Cells = NDArray[np.int16]
 """One possible cell per row: the codes of a clique's attributes."""
 Members = tuple[int, ...]
 Masks = Sequence[tuple[Members, NDArray[np.bool_]]]
-Joins = dict[tuple[Members, tuple[Members, ...]], Cells | None]
-"""Possible cells of a clique under the masks of the cliques named."""
+NEGLIGIBLE = 1e-6
+"""Mass of a table's smallest cells that counts as zero. Solvers that keep tables positive leave that much on cells at zero."""
 UNCOVERED = 0.02
 """Mass of a target that may lie on cells which its neighbours' zeros rule out."""
+
+
+def possible(table: Buffer) -> NDArray[np.bool_]:
+    """The cells that are more than a rounded zero: all but the smallest ones that together hold NEGLIGIBLE."""
+    ranked = np.sort(table, axis=None)
+    last = int(np.searchsorted(np.cumsum(ranked), NEGLIGIBLE, side="right"))
+    return table >= ranked[min(last, len(ranked) - 1)]  # equal cells stay together
 
 
 def possible_cells(members: Members, sizes: Sequence[int], masks: Masks, most: int) -> Cells | None:
@@ -33,6 +40,17 @@ def possible_cells(members: Members, sizes: Sequence[int], masks: Masks, most: i
 
     Masks lie inside the clique. The attributes are taken in an order in which masks bite early.
     """
+    if not masks:
+        shape = [sizes[a] for a in members]
+        total = int(np.prod(shape, dtype=np.int64))
+        if total > most:
+            return None
+        every = np.unravel_index(np.arange(total), shape) if shape else ()
+        return (
+            np.stack([v.astype(np.int16) for v in every], axis=1)
+            if shape
+            else np.zeros((1, 0), np.int16)
+        )
     order = _order(members, sizes, masks)
     cells = np.zeros((1, 0), np.int16)
     done: list[int] = []
@@ -98,32 +116,28 @@ class SupportTree:
 
     @classmethod
     def of(
-        cls, tree: JunctionTree, targets: CliqueVector, most: int, joins: Joins | None = None
+        cls, tree: JunctionTree, targets: CliqueVector, most: int, *, zeros: bool = True
     ) -> SupportTree | None:
-        """None if there are more than `most` possible cells. `joins` remembers cliques from tree to tree."""
+        """None if there are more than `most` possible cells. `zeros` False counts every cell as possible."""
         domain = tree.domain
-        masks = [(domain.axes(c), table > 0) for c, table in targets.items()]
-        found = cls._joined(tree, masks, most, {} if joins is None else joins)
-        if found is None or found._covers(targets):
-            return found
+        if zeros:
+            masks = [(domain.axes(c), possible(table)) for c, table in targets.items()]
+            found = cls._joined(tree, masks, most)
+            if found is None or found._covers(targets):
+                return found
         # The zeros contradict each other, as they may where tables are only locally consistent: go without them.
-        return cls._joined(tree, [], most, {})
+        return cls._joined(tree, [], most) if tree.cells <= most else None
 
     @classmethod
-    def _joined(
-        cls, tree: JunctionTree, masks: Masks, most: int, joins: Joins
-    ) -> SupportTree | None:
+    def _joined(cls, tree: JunctionTree, masks: Masks, most: int) -> SupportTree | None:
         members = tuple(tree.domain.axes(c) for c in tree.cliques)
         cells: list[Cells] = []
         left = most
         for m in members:
             held = set(m)
             inside = [(k, mask) for k, mask in masks if held.issuperset(k)]
-            key = (m, tuple(k for k, _ in inside))
-            if key not in joins:
-                joins[key] = possible_cells(m, tree.domain.shape, inside, most)
-            found = joins[key]
-            if found is None or len(found) > left:
+            found = possible_cells(m, tree.domain.shape, inside, left)
+            if found is None:
                 return None
             cells.append(found)
             left -= len(found)

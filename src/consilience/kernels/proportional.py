@@ -17,6 +17,8 @@ from numba import njit, prange
 from consilience.kernels.options import LOOP, PARALLEL
 
 FLOOR = 1e-100
+LEAST_SUM = 1e-90
+"""What a cell and a sum of cells are kept above, so that they can come back."""
 WIDEST = 25.0
 """Potentials are kept within plus and minus this: targets that contradict each other would drive them on until they overflow."""
 BLOCK_CELLS = 1 << 16
@@ -71,7 +73,8 @@ def _meet(have: Any, want: Any, theta: Any, factor: Any, pace: float) -> float:
             factor[j] = 1.0
             continue
         # Potentials that have met the limit stay there, so that theta and the tables tell the same story.
-        new = min(max(theta[j] + pace * log(want[j] / have[j]), -WIDEST), WIDEST)
+        change = log(max(want[j], LEAST_SUM) / max(have[j], LEAST_SUM))
+        new = min(max(theta[j] + pace * change, -WIDEST), WIDEST)
         factor[j] = exp(new - theta[j])
         theta[j] = new
     return distance
@@ -81,8 +84,10 @@ def _meet(have: Any, want: Any, theta: Any, factor: Any, pace: float) -> float:
 def _pass_on(have: Any, before: Any, factor: Any) -> None:
     """A separator takes its new sums; what its other side is to be multiplied by is new over old."""
     for j in range(have.size):
-        factor[j] = have[j] / before[j] if before[j] > 0.0 else 1.0
-        before[j] = have[j]
+        # Never below what the floored cells beneath it add up to, or they would shout back next time.
+        v = max(have[j], LEAST_SUM)
+        factor[j] = v / max(before[j], LEAST_SUM)
+        before[j] = v
 
 
 @njit(**PARALLEL)

@@ -65,14 +65,16 @@ def both(ours: float | None, theirs: float | None) -> str:
 def figure_2ab(what: str) -> Callable[[Rows], str]:
     def made(rows: Rows) -> str:
         asked = FIGURE_2AB[what]
-        methods = [*asked, "backbone"] if what == "out_of_model" else list(asked)
+        outside = what == "out_of_model"
+        methods = [*asked, "over-saturated-prox", "backbone"] if outside else list(asked)
         lines = []
         for k in next(iter(asked.values())):
             line = [str(k)]
             for method in methods:
                 left_out = str(MISSING_SEED.get((method, k)))
                 found = means([r for r in rows if r["seed"] != left_out], ["k", "method"], what)
-                shown = both(mean_of(found, str(k), method), asked.get(method, {}).get(k))
+                theirs = asked.get(method.removesuffix("-prox"), {}).get(k)
+                shown = both(mean_of(found, str(k), method), theirs)
                 few = seeds_of(found, str(k), method)
                 line.append(shown + (f" [{few}]" if 0 < few < 4 else ""))
             lines.append(line)
@@ -211,7 +213,8 @@ def rivals(rows: Rows) -> str:
     prior = read_rows(RESULTS / "prior_and_path.csv")
     pulled = means([r for r in prior if r["seed"] == "1"], ["data", "way", "epsilon"], "prior")
     lines = []
-    for data, epsilon in dict.fromkeys((r["data"], r["epsilon"]) for r in rows):
+    asked = {(r["data"], r["epsilon"]) for r in rows}
+    for data, epsilon in sorted(asked, key=lambda pair: (pair[0], float(pair[1]))):
         base, _, way = data.partition("-")
         theirs = UNPUBLISHED.get((base, int(way)), {})
         mine = next(

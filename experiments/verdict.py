@@ -35,7 +35,8 @@ class Cell:
 def figure_2() -> Iterator[Cell]:
     rows = read_rows(RESULTS / "figure2_accuracy.csv")
     for what, methods in FIGURE_2AB.items():
-        for method, points in methods.items():
+        solved = {m: methods.get(m.removesuffix("-prox"), {}) for m in (*methods, "over-saturated-prox")}  # fmt: skip
+        for method, points in solved.items():
             for k, theirs in points.items():
                 left_out = str(MISSING_SEED.get((method, k)))
                 found = means([r for r in rows if r["seed"] != left_out], ["method", "k"], what)

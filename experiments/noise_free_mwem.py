@@ -33,7 +33,7 @@ RESULTS = Path(__file__).parent / "results"
 NAMES = ("fire", "adult", "msnbc", "titanic", "loans")
 REFIT = {"loans": 1.08}
 LATER = {"loans": "32 MB"}
-"""Growth of the number of measured pairs from one backbone to the next, and its budget, once not all fits; else 1.03, the default."""
+"""Growth of the measured pairs from one backbone to the next, and its budget, once not all fits; else 1.03, the default."""
 
 
 @dataclass

@@ -76,7 +76,10 @@ def figure_2ab(what: str) -> Callable[[Rows], str]:
                 theirs = asked.get(method.removesuffix("-prox"), {}).get(k)
                 shown = both(mean_of(found, str(k), method), theirs)
                 few = seeds_of(found, str(k), method)
-                line.append(shown + (f" [{few}]" if 0 < few < 4 else ""))
+                line.append(
+                    shown
+                    + (f" [{few}]" if 0 < few < (4 if (method, k) in MISSING_SEED else 5) else "")
+                )
             lines.append(line)
         return markdown(
             ["k", *(m + (" (ours)" if m == "backbone" else "") for m in methods)], lines

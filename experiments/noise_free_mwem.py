@@ -6,8 +6,8 @@ python experiments/noise_free_mwem.py plot           the curves, from those rows
 The score of a pair is the authors': its L1 distance in counts less its number of cells. Nothing is random: the measured
 tables are the pseudo-marginals, and the mean L1 distance over all pairs of attributes is that of out-of-model inference alone.
 The backbone of a round starts from that of the round before. While every clique fits the budget there is a new one each
-round; from then on one whenever the number of measured pairs has grown by 3 % (loans: 8 %), and in between measured pairs
-are replaced by their true tables.
+round; from then on one whenever the number of measured pairs has grown by 3 % (loans: 8 %), and in between measured pairs are
+replaced by their true tables.
 """
 
 from __future__ import annotations

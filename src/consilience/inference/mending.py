@@ -13,6 +13,7 @@ from consilience.kernels import mending
 
 TOLERANCE = 1e-10
 """Overlaps that can be met are met to this, in L1."""
+ROUGH, ROUGH_CYCLES = 1e-3, 30
 CHUNK_CELLS = 1 << 23
 """Cells that are worked on at a time."""
 
@@ -27,11 +28,17 @@ def uniform_start(known: Known) -> Start:
 
 
 def mended(
-    known: Known, cliques: Sequence[Clique], start: Start, progress: Progress | None = None
+    known: Known,
+    cliques: Sequence[Clique],
+    start: Start,
+    progress: Progress | None = None,
+    *,
+    rough: bool = False,
 ) -> tuple[list[Buffer], Buffer]:
     """One distribution per clique, moved from its start to agree with the model on every overlap; and what violation is left.
 
-    The violation of a clique is the largest L1 distance to one of its maximal overlaps. `progress` sees (done, asked for).
+    The violation of a clique is the largest L1 distance to one of its maximal overlaps. `rough` stops at an agreement of
+    ROUGH, or after ROUGH_CYCLES cycles. `progress` sees (done, asked for).
     """
     tables: list[Buffer] = []
     violations = np.zeros(len(cliques))
@@ -43,7 +50,7 @@ def mended(
         ):
             cells += known.domain.size(cliques[hi])
             hi += 1
-        tables += _batch(known, cliques[lo:hi], start, violations[lo:hi])
+        tables += _batch(known, cliques[lo:hi], start, violations[lo:hi], rough)
         lo = hi
         if progress is not None:
             progress(lo, len(cliques))
@@ -51,7 +58,7 @@ def mended(
 
 
 def _batch(
-    known: Known, cliques: Sequence[Clique], start: Start, violations: Buffer
+    known: Known, cliques: Sequence[Clique], start: Start, violations: Buffer, rough: bool
 ) -> list[Buffer]:
     domain = known.domain
     x = [np.ascontiguousarray(start(c), np.float64).reshape(-1) for c in cliques]
@@ -73,7 +80,8 @@ def _batch(
     flat = np.concatenate(x)
     mending.mend(
         at, np.array(ptr, np.int64), np.array(map_at, np.int64), np.concatenate(pool), target_at,
-        np.concatenate(targets), flat, violations, TOLERANCE,
+        np.concatenate(targets), flat, violations, ROUGH if rough else TOLERANCE,
+        ROUGH_CYCLES if rough else mending.CYCLES,
     )  # fmt: skip
     return [flat[at[i] : at[i + 1]].reshape(domain.shape_of(c)) for i, c in enumerate(cliques)]
 

@@ -73,13 +73,16 @@ def _by_backbone(
     """The backbone's marginal, mended to the model. Where the backbone misses a clique that touches the question, the two are
     answered together, so that the mending can bring in what the backbone lacks.
     """
-    wider = [_widened(known.domain, c, backbone) for c in cliques]
-    found, violations = mended(known, wider, backbone.marginal, progress)
-    for k, (wide, clique) in enumerate(zip(wider, cliques, strict=True)):
-        if wide != clique:
-            found[k] = found[k].sum(axis=tuple(i for i, a in enumerate(wide) if a not in clique))
-            violations[k] = violation(known, clique, found[k])
-    return found, violations
+    wider = {c: _widened(known.domain, c, backbone) for c in cliques}
+    wide = [c for c in cliques if wider[c] != c]
+    together, _ = mended(known, [wider[c] for c in wide], backbone.marginal, rough=True)
+    starts = {
+        c: table.sum(axis=tuple(i for i, a in enumerate(wider[c]) if a not in c))
+        for c, table in zip(wide, together, strict=True)
+    }
+    return mended(
+        known, cliques, lambda c: starts[c] if c in starts else backbone.marginal(c), progress
+    )
 
 
 def _widened(domain: Domain, clique: Clique, backbone: Backbone) -> Clique:

@@ -19,12 +19,16 @@ from consilience.kernels.options import LOOP, PARALLEL
 LEAST = 1e-30
 """Share of a uniform table that every cell keeps, so that it can come back."""
 CYCLES = 2000
+FIT_CELLS = 3e7
 LOOK = 25
 SLOW = 0.995
-"""Fitting gives up when LOOK cycles did not bring the violation to SLOW of what it was (or CYCLES are done)."""
+"""Fitting gives up when LOOK cycles did not bring the violation to SLOW of what it was (or CYCLES are done,
+or FIT_CELLS passed over for each target)."""
 STEPS = 20_000
+STEP_CELLS = 1e8
 GAP = 1e-6
-"""Descent ends when the squared violation is within this (relative) of its minimum, certified by the Frank-Wolfe gap."""
+"""Descent ends when the squared violation is within this (relative) of its minimum, certified by the Frank-Wolfe gap; or
+after STEPS steps, or STEP_CELLS cells passed over."""
 
 
 @njit(**LOOP)
@@ -44,6 +48,7 @@ def _fit(
     target_at: Any,
     target: Any,
     tolerance: float,
+    cycles: int,
 ) -> float:
     """Meet the targets in turn; the largest L1 distance that the last cycle found."""
     n, least = x.size, LEAST / x.size
@@ -52,7 +57,7 @@ def _fit(
     for e in range(first, last):
         widest = max(widest, target_at[e + 1] - target_at[e])
     sums = np.empty(widest)
-    for cycle in range(CYCLES):
+    for cycle in range(min(cycles, max(20, int(FIT_CELLS / n)))):
         worst = 0.0
         for e in range(first, last):
             to = maps[map_at[e] : map_at[e] + n]
@@ -120,7 +125,7 @@ def _descend(
     g, y, h = np.empty(n), np.empty(n), np.empty(n)
     f, worst = _violation(x, first, last, map_at, maps, target_at, target, g, sums)
     rate = 1.0 / (2.0 * (last - first))
-    for _ in range(STEPS):
+    for _ in range(min(STEPS, max(200, int(STEP_CELLS / n)))):
         low, mean = np.inf, 0.0
         for j in range(n):
             low = min(low, g[j])
@@ -161,9 +166,11 @@ def mend(
     x: Any,
     violation: Any,
     tolerance: float,
+    cycles: int,
 ) -> None:
     """Table q is x[at[q]:at[q + 1]], a distribution; its targets are edges ptr[q] to ptr[q + 1], and violation[q] the largest
     L1 distance that is left to one. Edge e maps cells by maps[map_at[e]:] and wants target[target_at[e]:target_at[e + 1]].
+    With fewer than CYCLES cycles the targets are only met roughly, and no descent follows.
     """
     for q in prange(at.size - 1):
         table = x[at[q] : at[q + 1]]
@@ -173,12 +180,13 @@ def mend(
         for j in range(table.size):
             table[j] = max(table[j], LEAST / table.size)
         start = table.copy()
-        violation[q] = _fit(table, ptr[q], ptr[q + 1], map_at, maps, target_at, target, tolerance)
-        if violation[q] > tolerance and ptr[q + 1] - ptr[q] > 1:
-            table[:] = start
-            violation[q] = _descend(table, ptr[q], ptr[q + 1], map_at, maps, target_at, target)
-        elif ptr[q + 1] - ptr[q] == 1:
-            violation[q] = 0.0
+        found = _fit(table, ptr[q], ptr[q + 1], map_at, maps, target_at, target, tolerance, cycles)
+        violation[q] = 0.0 if ptr[q + 1] - ptr[q] == 1 else found
+        if violation[q] > tolerance and cycles >= CYCLES:
+            left = _descend(start, ptr[q], ptr[q + 1], map_at, maps, target_at, target)
+            if left < violation[q]:
+                table[:] = start
+                violation[q] = left
         mass = 0.0
         for j in range(table.size):
             mass += table[j]

@@ -46,10 +46,8 @@ def worth(x, wanted, cost, game) -> float:
     )
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.integers(0, 25))
-def test_records_are_near_the_best_of_all(seed, queries) -> None:
-    """Against all 120 records. Local search may miss the best; it must reach the best single move and most of the optimum."""
+def searched(seed, queries):
+    """A random search: the game, what is wanted, what each of three records' values cost, and the records found."""
     rng = np.random.default_rng(seed)
     game = Game(WORKLOAD)
     cells = rng.integers(0, game.layout.cells, queries)
@@ -57,17 +55,40 @@ def test_records_are_near_the_best_of_all(seed, queries) -> None:
     costs = rng.exponential(0.7, (3, game.values))
     able = np.flatnonzero(wanted.weight > 0)
     starts = np.tile(able, (3, 1)) if len(able) else np.full((3, 1), -1)
-    found = game.best(wanted, costs, starts.astype(np.int64))
-    everything = list(product(*(range(n) for n in DOMAIN.shape)))
+    return game, wanted, costs, game.best(wanted, costs, starts.astype(np.int64))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 25))
+def test_no_single_move_and_no_jump_improves_a_record(seed, queries) -> None:
+    game, wanted, costs, found = searched(seed, queries)
     for x, cost in zip(found, costs, strict=True):
-        best = max(worth(y, wanted, cost, game) for y in everything)
+        others = []
+        for i, n in enumerate(DOMAIN.shape):
+            for v in range(n):
+                others.append(x.copy())
+                others[-1][i] = v
+        for q in np.flatnonzero(wanted.weight > 0):
+            others.append(x.copy())
+            for a, v in zip(wanted.attribute[q], wanted.value[q], strict=True):
+                if a >= 0:
+                    others[-1][a] = v
         own = worth(x, wanted, cost, game)
-        assert own <= best + 1e-9
-        assert own >= best - 0.25 * max(1.0, abs(best))
-        for i, v in ((i, v) for i, n in enumerate(DOMAIN.shape) for v in range(n)):
-            y = x.copy()
-            y[i] = v
-            assert worth(y, wanted, cost, game) <= own + 1e-9
+        assert max(worth(y, wanted, cost, game) for y in others) <= own + 1e-9
+
+
+def test_most_records_are_the_best_of_all() -> None:
+    """Against all 120 records; local search may miss, but seldom and by little."""
+    everything = list(product(*(range(n) for n in DOMAIN.shape)))
+    short = []
+    for seed in range(40):
+        game, wanted, costs, found = searched(seed, 20)
+        for x, cost in zip(found, costs, strict=True):
+            best = max(worth(y, wanted, cost, game) for y in everything)
+            short.append(best - worth(x, wanted, cost, game))
+    assert min(short) > -1e-9
+    assert np.mean(np.array(short) < 1e-9) > 0.9
+    assert np.mean(short) < 0.05
 
 
 def test_cells_conditions_and_scores_mean_what_they_say() -> None:
@@ -118,7 +139,7 @@ class Counting(SeededNoise):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.floats(0.05, 5),
+    st.floats(0.5, 5),
     st.sampled_from([1e-9, 1e-6, 1e-3]),
     st.sampled_from([0.02, 0.05, 0.1]),
     st.booleans(),

@@ -88,5 +88,7 @@ def test_rounds_that_were_not_paid_for_are_found_out() -> None:
     def once(table) -> float:
         return ratio(replace(ready, rounds=16).measure(table, noise=noise).selections)
 
-    found = [run_audit(repeated(once), PAIR, ready.cost, runs=RUNS, confidence=0.99) for _ in "12"]
-    assert not all(audit.passed for audit in found)
+    def found() -> bool:
+        return not run_audit(repeated(once), PAIR, ready.cost, runs=RUNS, confidence=0.99).passed
+
+    assert found() or found()

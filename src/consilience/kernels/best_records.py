@@ -64,12 +64,13 @@ def _climb(
     x: Any, attribute: Any, value: Any, weight: Any, cost: Any, first: Any, size: Any, ptr: Any, items: Any, gain: Any,
     trial: Any, passes: int,
 ) -> float:  # fmt: skip
-    """Coordinate moves, and jumps to the cell of a conjunction followed by what its value leaves open, until none helps."""
+    """Coordinate moves until none helps, then jumps to the cell of a conjunction, and again until no jump helps."""
+    worth = 0.0
     for _ in range(passes):
-        if not _coordinates(x, attribute, value, weight, cost, first, size, ptr, items, gain):
-            break
-    worth = _worth(x, attribute, value, weight, cost, first)
-    for _ in range(passes):
+        for _ in range(passes):
+            if not _coordinates(x, attribute, value, weight, cost, first, size, ptr, items, gain):
+                break
+        worth = _worth(x, attribute, value, weight, cost, first)
         improved = False
         for q in range(weight.size):
             if weight[q] <= 0.0:
@@ -88,10 +89,7 @@ def _climb(
                 x[:] = trial
                 worth = there
                 improved = True
-        if improved:
-            _coordinates(x, attribute, value, weight, cost, first, size, ptr, items, gain)
-            worth = _worth(x, attribute, value, weight, cost, first)
-        else:
+        if not improved:
             break
     return worth
 

@@ -42,8 +42,8 @@ STALE = 0.5
 REFUSALS = 32
 """A round also ends after this many cliques in a row that do not fit."""
 ROUGH_TOURS = 8
-LEAST_TOURS, MOST_TOURS = 20, 200
-MOST_CELLS = 4e8
+LEAST_TOURS, MOST_TOURS = 15, 200
+MOST_CELLS = 2.5e8
 """Cells that the last fit may pass over: a second or two. A limit on work, not on time, so that results repeat."""
 
 Progress = Callable[[int, int], None]

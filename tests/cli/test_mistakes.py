@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import BUDGET, SCHEMA, people, run
+from consilience.data.files import refusal
 from consilience.privacy import Ledger
 from consilience.release import folder as release_folder
 
@@ -184,6 +185,12 @@ def test_ctrl_c_leaves_nothing_and_an_honest_ledger(place: Path, monkeypatch, at
     assert done.stderr.strip().startswith("consilience: interrupted; nothing was written")
     assert sorted(os.listdir(place)) == ["l", "people.csv", "people.toml"]
     assert len(Ledger(place / "l").read().entries) == (0 if at == "before" else 1)
+
+
+def test_a_query_that_is_interrupted_is_ctrl_c() -> None:
+    """DuckDB raises a plain RuntimeError when a signal stops it."""
+    with pytest.raises(KeyboardInterrupt):
+        refusal("people.csv", RuntimeError("Query interrupted"))
 
 
 def test_a_spent_ledger_refuses_the_next_release(place: Path) -> None:

@@ -12,7 +12,6 @@ from datetime import date
 from math import floor, log10
 from typing import Any
 
-import duckdb
 import numpy as np
 
 from consilience.data.coding import spells_number
@@ -20,7 +19,7 @@ from consilience.data.columns import OTHER, RESERVED, Boolean, Categorical, Colu
 from consilience.data.dates import Dates
 from consilience.data.duck import connect, types_of
 from consilience.data.duck_sql import DuckDB, Sql, kind_of
-from consilience.data.files import Connection, Opened, open_table, refusal
+from consilience.data.files import FAILURES, Connection, Opened, open_table, refusal
 from consilience.data.numeric import Numeric
 from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema
@@ -65,7 +64,7 @@ def draft_schema(table: Any, *, delimiter: str | None = None, name: str | None =
     types = types_of(connection, opened)
     try:  # read once: every column takes several questions
         connection.execute(f"CREATE TEMP TABLE drafted AS SELECT * FROM {opened.relation}")
-    except duckdb.Error as error:
+    except FAILURES as error:
         raise refusal(opened.shown, error) from error
     opened = Opened("drafted", opened.shown)
     columns: list[Column] = []
@@ -188,7 +187,7 @@ class _Look:
         try:
             query = f"SELECT {what} FROM {self.opened.relation} WHERE {where}"
             return self.connection.execute(query).fetchall()
-        except duckdb.Error as error:
+        except FAILURES as error:
             raise refusal(self.opened.shown, error) from error
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from consilience.data.coding import Coded, Kind, coded
 from consilience.data.duck_sql import DuckDB, kind_of
-from consilience.data.files import Connection, Opened, open_table, refusal
+from consilience.data.files import FAILURES, Connection, Opened, open_table, refusal
 from consilience.data.schema import Schema
 from consilience.data.survey import Survey, check_columns
 from consilience.domain import CliqueVector, Domain, Layout
@@ -75,7 +75,7 @@ class DuckDBTable:
             sums += [f"count(*) FILTER (WHERE {part.outside})"]
         try:
             (row,) = self._ask(f"SELECT {', '.join(sums)} FROM {self.opened.relation}").fetchall()
-        except duckdb.Error as error:
+        except FAILURES as error:
             raise refusal(self.opened.shown, error) from error
         names = self.domain.attributes
         return Survey(
@@ -120,27 +120,22 @@ class DuckDBTable:
             selected.append(f"CAST({part.code} AS {width})")
         done = 0
         total = self.survey.records if self.progress is not None else None
-        reader = self._ask(
-            f"SELECT {', '.join(f'{s} AS c{i}' for i, s in enumerate(selected))} "
-            f"FROM {self.opened.relation}"
-        ).to_arrow_reader(ROWS_AT_ONCE)
+        named = ", ".join(f"{s} AS c{i}" for i, s in enumerate(selected))
+        found = self._ask(f"SELECT {named} FROM {self.opened.relation}")
         try:
-            for batch in reader:
+            for batch in found.to_arrow_reader(ROWS_AT_ONCE):
                 arrays: Sequence[NDArray[Any]] = [c.to_numpy() for c in batch.columns]
                 yield pack(self.domain, arrays)
                 done += batch.num_rows
                 if self.progress is not None:
                     self.progress(done, total)
-        except (
-            duckdb.Error,
-            OSError,
-        ) as error:  # Arrow's reader raises what DuckDB raised as an OSError
+        except FAILURES as error:
             raise refusal(self.opened.shown, error) from error
 
     def _ask(self, query: str) -> Any:
         try:
             return self.connection.sql(query)
-        except duckdb.Error as error:
+        except FAILURES as error:
             raise refusal(self.opened.shown, error) from error
 
 
@@ -172,6 +167,6 @@ def types_of(connection: Connection, opened: Opened) -> dict[str, str]:
     """{column: DuckDB's name of its type}, without reading rows."""
     try:
         rows = connection.execute(f"DESCRIBE SELECT * FROM {opened.relation}").fetchall()
-    except duckdb.Error as error:
+    except FAILURES as error:
         raise refusal(opened.shown, error) from error
     return {row[0]: row[1] for row in rows}

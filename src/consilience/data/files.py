@@ -22,6 +22,8 @@ from consilience.data.duck_sql import quoted, text_literal
 from consilience.errors import DataError
 
 Connection = duckdb.DuckDBPyConnection
+FAILURES = (duckdb.Error, OSError, RuntimeError)
+"""What DuckDB raises, its Arrow reader (OSError), and either of them when it is interrupted (RuntimeError)."""
 DELIMITERS = (",", ";", "\t", "|")
 _HEADER_BYTES = 1 << 20
 
@@ -190,9 +192,9 @@ class _refused:
 def refusal(shown: str, error: Exception) -> Exception:
     """DuckDB's error about a table as one line for a person, without any value of the table."""
     text = str(error)
-    if isinstance(error, duckdb.InterruptException):
-        raise KeyboardInterrupt from error
     lowered = text.lower()
+    if isinstance(error, duckdb.InterruptException) or "interrupted" in lowered:
+        raise KeyboardInterrupt from error
     if "unicode" in lowered or "utf-8" in lowered or "utf8" in lowered:
         return DataError(_not_utf8(shown))
     if "csv error on line" in lowered:

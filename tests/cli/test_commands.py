@@ -218,6 +218,17 @@ def test_every_mechanism_can_be_asked_for(place: Path, mechanism: str) -> None:
     assert len(Ledger(place / "l").read().entries) >= 1
 
 
+def test_refits_that_would_take_long_are_left_out_and_that_is_said(
+    place: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr("consilience.cli.release.LONG", 0.0)
+    words = ("people.csv", "--schema", "people.toml", *BUDGET, "--out", "out")
+    done = run("release", *words)
+    assert done.exit_code == 0, done.output
+    assert "standard errors in closed form: 50 refits would take" in done.stderr
+    assert read_release(place / "out").facts["standard_errors"] == "closed-form"
+
+
 def test_a_seed_marks_the_release_as_not_private(place: Path) -> None:
     words = ("people.csv", "--schema", "people.toml", *BUDGET, "--seed", "5", "--errors", "none")
     for out in ("one", "two"):

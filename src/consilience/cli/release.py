@@ -24,6 +24,10 @@ from consilience.privacy import Ledger, SeededNoise
 from consilience.release import write_release
 from consilience.release.atomic import check_target
 
+REFITS = 50
+LONG = 120.0
+"""Seconds of refitting beyond which --errors auto takes the closed form, and says so."""
+
 README = """This folder holds tables about {rows} that were made private and consistent by Consilience {version}.
 
 {promise}
@@ -108,8 +112,9 @@ def release(
     ledger = _ledger(output, ledger_path, table, asked, seed)
     noisy = _measure(output, ready, source, ledger, seed)
     model = _model(output, ready, noisy, schema, words)
+    errors = _errors(output, model, errors)
     tables = _tables(output, model, asked, errors)
-    facts = _facts(asked, ready, noisy, model)
+    facts = {**_facts(asked, ready, noisy, model), "standard_errors": errors}
     account = None if ledger is None else account_facts(ledger.read())
     with output.working("writing the folder"):
         write_release(
@@ -189,6 +194,19 @@ def _model(
             possible=possible,
             progress=lambda i: report(i.number, None),
         )
+
+
+def _errors(output: Output, model: Model, asked: str) -> str:
+    """What "auto" means for a model whose refits would take long: the closed form, said aloud and in release.json."""
+    seconds = REFITS * model.diagnostics.seconds
+    if asked != "auto" or seconds <= LONG:
+        return asked
+    output.say(
+        f"standard errors in closed form: {REFITS} refits would take about {seconds / 60:.0f} minutes "
+        "(ask for them with --errors bootstrap)",
+        "yellow",
+    )
+    return "closed-form"
 
 
 def _tables(

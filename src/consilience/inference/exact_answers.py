@@ -19,7 +19,10 @@ from consilience.domain import Buffer
 from consilience.inference.support import Members
 from consilience.inference.tree_fit import TreeFit
 from consilience.kernels.proportional import add_up
+from consilience.oracles.elimination import check_capacity
 
+KEPT = 50_000_000
+"""Numbers that are kept for the next question."""
 CHUNK = 1 << 22
 """Numbers held at a time where branches of the tree meet."""
 
@@ -35,6 +38,7 @@ class TreeAnswers:
             self.near[c].append(self.support.up[c])
             self.near[self.support.up[c]].append(c)
         self._carried: dict[tuple[int, int, Members], Buffer] = {}
+        self._stored = 0
         self._summed: dict[tuple[int, Members], Buffer] = {}
 
     def marginal(self, attributes: Iterable[str]) -> Buffer:
@@ -45,12 +49,27 @@ class TreeAnswers:
         if held:
             home = min(held, key=lambda c: (len(self.support.cells[c]), c))
             return self._sum(home, wanted).copy()
+        needed = self.price(attributes)
+        check_capacity(f"the exact marginal of {len(wanted)} attributes", 3 * 8 * needed, None)
         root = self._root(wanted)
         table = self._collect(root, -1, frozenset(wanted))
         have = self._order_at(root, -1, frozenset(wanted))
         shape = [self.sizes[a] for a in have]
         found = table.reshape(shape).transpose([have.index(a) for a in wanted])
         return np.ascontiguousarray(found / found.sum())
+
+    def price(self, attributes: Iterable[str]) -> int:
+        """Numbers in the largest table that would be carried for a question; nothing is allocated."""
+        domain = self.support.tree.domain
+        wanted = domain.axes(domain.clique(attributes))
+        if any(set(wanted).issubset(m) for m in self.support.members):
+            return prod(self.sizes[a] for a in wanted)
+        return self._price(self._root(wanted), -1, frozenset(wanted))
+
+    def _price(self, c: int, toward: int, wanted: frozenset[int]) -> int:
+        here = prod(self.sizes[a] for a in wanted) * self._columns(c, toward)[0]
+        below = (self._price(d, c, behind) for d, behind in self._branches(c, toward, wanted))
+        return max(here, *below, 0)
 
     def _sum(self, clique: int, keep: Members) -> Buffer:
         key = (clique, keep)
@@ -137,8 +156,16 @@ class TreeAnswers:
         if toward >= 0:
             mass = add_up(to, values, width)
             found = np.divide(found, mass, out=np.zeros_like(found), where=mass > 0)
-            self._carried[key] = found
+            self._keep(key, found)
         return found
+
+    def _keep(self, key: tuple[int, int, Members], found: Buffer) -> None:
+        """What was carried is carried again for other questions; past KEPT numbers the store starts anew."""
+        if self._stored + found.size > KEPT:
+            self._carried.clear()
+            self._stored = 0
+        self._carried[key] = found
+        self._stored += found.size
 
     def _columns(self, c: int, toward: int) -> tuple[int, NDArray[np.int64]]:
         """How many cells the separator has, and which one each cell of c belongs to."""

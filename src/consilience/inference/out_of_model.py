@@ -26,9 +26,9 @@ SMALL = 1e-3
 """Counting number of an added region in place of Theorem 3's limit zero."""
 WORTH = 0.01
 """A question is widened for a clique that the backbone misses by this much in L1, or more."""
-MOST_MORE = 1
 WIDE_CELLS = 1 << 16
-"""By at most this many attributes, and up to this many cells."""
+WIDE_CARRIED = 1 << 21
+"""Cells of a widened question, and of what has to be carried through the tree for it."""
 MOST_BYTES = 4 * 2**30
 """For one inferred table and what it is made from."""
 LEAST = 1e-12
@@ -86,20 +86,19 @@ def _by_backbone(
 
 
 def _widened(domain: Domain, clique: Clique, backbone: Backbone) -> Clique:
-    """The clique with those that touch it and that the backbone misses most, as far as the table stays small."""
-    wide = set(clique)
+    """The clique with the one that touches it and that the backbone misses most, if it adds one attribute and stays cheap."""
     for missed, distance in backbone.missed:
-        if distance < WORTH or len(wide) == len(clique) + MOST_MORE:
+        if distance < WORTH:
             break
-        more = wide.union(missed)
-        touches = not set(clique).isdisjoint(missed)
+        wide = domain.clique({*clique, *missed})
+        near = len(wide) == len(clique) + 1 and not set(clique).isdisjoint(missed)
         if (
-            touches
-            and len(more) <= len(clique) + MOST_MORE
-            and domain.size(domain.clique(more)) <= WIDE_CELLS
+            near
+            and domain.size(wide) <= WIDE_CELLS
+            and backbone.answers.price(wide) <= WIDE_CARRIED
         ):
-            wide = more
-    return domain.clique(wide)
+            return wide
+    return clique
 
 
 def violation(known: Known, clique: Clique, table: Buffer) -> float:

@@ -32,7 +32,7 @@ TRIES = ("duckdb", "pyspark", "snowflake", "bigquery", "trino")
 
 def _ibis() -> Any:
     try:
-        import ibis
+        import ibis  # pyright: ignore[reportMissingImports] (an extra)
     except ImportError:
         raise DataError(
             "tables in other engines are read through Ibis, which is not installed; "

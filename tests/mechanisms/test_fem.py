@@ -257,6 +257,17 @@ def test_a_call_gives_rows_and_a_model(name) -> None:
     )
 
 
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("method", ["auto", "closed-form", "bootstrap"])
+def test_choices_have_no_standard_errors_and_say_so(name, method) -> None:
+    model = MADE[name]().calibrate(BUDGET)(people(300), noise=SeededNoise(seed=1)).model
+    with pytest.raises(
+        MeasurementError, match=r"the model has none \(FEM and DualQuery release"
+    ) as refused:
+        model.stderr(DOMAIN.attributes[:1], method=method)
+    assert "\n" not in str(refused.value)
+
+
 def test_secure_noise_takes_whole_number_scores() -> None:
     result = FEM(WORKLOAD, rounds=3, samples=4).calibrate(BUDGET)(people(500))
     assert result.private

@@ -62,6 +62,11 @@ def uncertainties(
     """One `Uncertainty` per asked answer (attributes in the order asked for, query or None for the table)."""
     if method not in METHODS:
         raise ConsilienceError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if not model.measurements:
+        raise MeasurementError(
+            "a standard error needs measurements with noise of a known width, the model has none (FEM and DualQuery release "
+            "choices of cells); where it is wanted, measure tables, with AIM or HDMM for example"
+        )
     out = next((a for a, _ in asked if not model.in_model(a)), None)
     if out is not None and method != "bootstrap":
         raise DomainError(

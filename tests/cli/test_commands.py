@@ -221,7 +221,7 @@ def test_every_mechanism_can_be_asked_for(place: Path, mechanism: str) -> None:
 def test_refits_that_would_take_long_are_left_out_and_that_is_said(
     place: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("consilience.cli.release.LONG", 0.0)
+    monkeypatch.setattr("consilience.cli.finish.LONG", 0.0)
     words = ("people.csv", "--schema", "people.toml", *BUDGET, "--out", "out")
     done = run("release", *words)
     assert done.exit_code == 0, done.output
@@ -244,15 +244,6 @@ def test_add_remove_hides_the_number_of_rows(place: Path) -> None:
     done = run("release", "people.csv", "--schema", "people.toml", *words, "--out", "out")
     assert done.exit_code == 0
     assert read_release(place / "out").facts["total"]["public"] is False
-
-
-def test_impossible_combinations_stay_empty(place: Path) -> None:
-    (place / "people.toml").write_text(
-        SCHEMA + '\n[[impossible]]\nage = ["0-17"]\nmember = ["yes"]\n'
-    )
-    words = ("--schema", "people.toml", *BUDGET, "--errors", "none", "--out", "out")
-    assert run("release", "people.csv", *words).exit_code == 0
-    assert read_release(place / "out").model.marginal(("age", "member"))[0, 1] == 0.0
 
 
 def test_quiet_is_quiet_and_nothing_moves_without_a_terminal(place: Path) -> None:

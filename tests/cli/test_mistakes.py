@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import pytest
 
 from cli.conftest import BUDGET, SCHEMA, people, run
 from consilience.data.files import refusal
-from consilience.privacy import Ledger
-from consilience.release import folder as release_folder
 
 
 def refused(done, *words: str) -> None:
@@ -156,35 +153,6 @@ def test_output_that_exists_or_can_not_be_written(place: Path) -> None:
     if os.geteuid():
         (place / "locked").mkdir(mode=0o500)
         refused(release(out="locked/out"), "can be written to")
-
-
-def test_a_full_disk_leaves_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path, content) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(release_folder, "_write_json", full)
-    refused(
-        release("--ledger", "l", "--errors", "none"), "no space left for 'out'; nothing was written"
-    )
-    assert sorted(os.listdir(place)) == ["l", "people.csv", "people.toml"]
-    assert len(Ledger(place / "l").read().entries) == 1, "what was measured stays on record"
-
-
-@pytest.mark.parametrize("at", ["before", "after"])
-def test_ctrl_c_leaves_nothing_and_an_honest_ledger(place: Path, monkeypatch, at: str) -> None:
-    def interrupt(*words, **more):
-        raise KeyboardInterrupt
-
-    target = "counting.count_marginals" if at == "before" else "reconstruct"
-    if at == "before":
-        monkeypatch.setattr("consilience.data.duck.count_marginals", interrupt)
-    else:
-        monkeypatch.setattr("consilience.mechanisms.settings.reconstruct", interrupt)
-    done = release("--ledger", "l")
-    assert done.exit_code == 130, target
-    assert done.stderr.strip().startswith("consilience: interrupted; nothing was written")
-    assert sorted(os.listdir(place)) == ["l", "people.csv", "people.toml"]
-    assert len(Ledger(place / "l").read().entries) == (0 if at == "before" else 1)
 
 
 def test_a_query_that_is_interrupted_is_ctrl_c() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from consilience.data.schema import Schema
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, ConsilienceError, DomainError
 from consilience.mechanisms import (
@@ -158,10 +159,16 @@ class Asked:
     options: Mapping[str, Any]
     mechanism: Mechanism
     workload: Workload
+    words: Mapping[str, Any]
+    """What it was read from, for JSON; the workload as a list of cliques."""
 
 
-def read_asked(domain: Domain, words: Mapping[str, Any]) -> Asked:
+WORDS = ("epsilon", "delta", "rho", "neighbours", "accounting", "mechanism", "own", *PASSED_ON)
+
+
+def read_asked(schema: Schema, words: Mapping[str, Any]) -> Asked:
     budget = read_budget(words)
+    domain = schema.domain
     workload = read_workload(domain, words["workload"])
     name = words["mechanism"]
     if name not in REGISTRY:
@@ -173,8 +180,16 @@ def read_asked(domain: Domain, words: Mapping[str, Any]) -> Asked:
     if unused:
         raise ConsilienceError(f"{name} does not take --{unused[0]}; leave it out")
     passed = {k: words[k] for k in choice.passed}
+    if schema.impossible:
+        if not choice.passed:
+            able = ", ".join(n for n, c in REGISTRY.items() if c.passed)
+            raise ConsilienceError(
+                f"{name} can not keep the schema's impossible combinations empty; use one of {able}"
+            )
+        passed["possible"] = schema.possible
     mechanism = choice.make(workload, **options, **passed)
-    return Asked(budget, name, options, mechanism, workload)
+    kept = {k: words[k] for k in WORDS} | {"workload": [list(c) for c in workload]}
+    return Asked(budget, name, options, mechanism, workload, kept)
 
 
 def read_budget(words: Mapping[str, Any]) -> Budget:
@@ -200,8 +215,10 @@ def _amount(name: str, text: str | None) -> Fraction | None:
     return amount
 
 
-def read_workload(domain: Domain, text: str) -> Workload:
-    """2 | 1,2 | age,sex; sex,income | @file."""
+def read_workload(domain: Domain, text: str | list[list[str]]) -> Workload:
+    """2 | 1,2 | age,sex; sex,income | @file, or a list of cliques."""
+    if not isinstance(text, str):
+        return Workload(domain, [tuple(c) for c in text])
     if text.startswith("@"):
         try:
             lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()

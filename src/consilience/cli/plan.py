@@ -52,7 +52,7 @@ def plan(
     schema = schema_file(schema_path)
     if table is not None:
         _check_header(table, schema, delimiter)
-    asked = read_asked(schema.domain, words)
+    asked = read_asked(schema, words)
     with output.working("calibrating"):
         ready = asked.mechanism.calibrate(asked.budget)
     facts = plan_facts(asked, ready, rows)

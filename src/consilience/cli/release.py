@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 from consilience.cli.asked import Asked, asked_options, read_asked
+from consilience.cli.finish import Finish, errors_option, keeping
 from consilience.cli.shell import Output, json_option, quiet_option
-from consilience.cli.words import account_facts, budget_facts, cost_facts, schema_file, versions
+from consilience.cli.words import account_facts, schema_file
 from consilience.data.schema import Schema
 from consilience.data.survey import Survey
 from consilience.data.tables import open_source
-from consilience.domain import Clique
 from consilience.errors import BudgetError, DataError
-from consilience.inference import Model, reconstruct
-from consilience.mechanisms import Calibrated, Release, Step
+from consilience.mechanisms import Calibrated, CalibratedAdaptive, Release, Source, Step
 from consilience.privacy import Ledger, SeededNoise
-from consilience.release import write_release
+from consilience.release import Paid, check_unpaid
 from consilience.release.atomic import check_target
-
-REFITS = 50
-LONG = 120.0
-"""Seconds of refitting beyond which --errors auto takes the closed form, and says so."""
-
-README = """This folder holds tables about {rows} that were made private and consistent by Consilience {version}.
-
-{promise}
-tables/         consistent tables with standard errors, as CSV and Parquet: never negative, equal where they overlap
-measurements/   the noisy tables that all of it was made from, with the standard deviation of their noise
-model.npz       the model, for other questions:  consilience answer THIS-FOLDER age,sex
-release.json    the promise, what it cost, how it was made, and what is in which file
-manifest.json   checksums of every file
-"""
 
 
 @click.command()
@@ -54,13 +36,7 @@ manifest.json   checksums of every file
     "--strict", is_flag=True, help="Refuse a table with values that the schema does not declare."
 )
 @click.option("--delimiter", help="Of a CSV file; found in its first line unless given.")
-@click.option(
-    "--errors",
-    type=click.Choice(["auto", "closed-form", "bootstrap", "none"]),
-    default="auto",
-    show_default=True,
-    help="How the standard errors of the tables are found.",
-)
+@errors_option
 @click.option(
     "--seed", type=int, help="For experiments only: repeatable noise, which protects nobody."
 )
@@ -83,7 +59,8 @@ def release(
 
     TABLE is a CSV (also .csv.gz), Parquet, Arrow or DuckDB file (FILE::NAME for one of several tables), or the address of an
     engine such as sqlite:///people.db::people. Values that the schema does not declare are settled as it says, never an error;
-    how many there were is shown here and is not in the folder. The cost is recorded in the ledger before noise is drawn.
+    how many there were is shown here and is not in the folder. The cost is recorded in the ledger before noise is drawn, and what
+    is drawn is kept beside OUT until the folder stands: consilience resume finishes a release that was interrupted.
 
     \b
     Examples:
@@ -94,6 +71,7 @@ def release(
     """
     output = Output(quiet, as_json)
     check_target(out)
+    check_unpaid(out)
     if words["neighbours"] is None:
         raise BudgetError(
             "a release must say --neighbours replace-one (the number of rows is public) or "
@@ -102,32 +80,18 @@ def release(
     schema = schema_file(schema_path)
     with output.working("opening the table"):
         source = open_source(table, schema, delimiter=delimiter)
-    asked = read_asked(schema.domain, words)
+    asked = read_asked(schema, words)
     with output.working("calibrating"):
         ready = asked.mechanism.calibrate(asked.budget)
     output.say(f"{ready}\n{ready.plan}")
     with output.working("looking for values that the schema does not declare"):
         survey = source.survey
     _show_survey(output, schema, survey, strict)
-    ledger = _ledger(output, ledger_path, table, asked, seed)
-    noisy = _measure(output, ready, source, ledger, seed)
-    model = _model(output, ready, noisy, schema, words)
-    errors = _errors(output, model, errors)
-    tables = _tables(output, model, asked, errors)
-    facts = {**_facts(asked, ready, noisy, model), "standard_errors": errors}
-    account = None if ledger is None else account_facts(ledger.read())
-    with output.working("writing the folder"):
-        write_release(
-            out,
-            model=model,
-            schema=schema,
-            measurements=noisy.measurements,
-            tables=tables,
-            facts=facts,
-            ledger=account,
-            readme=_readme(facts),
-        )
-    _done(output, out, noisy, model, len(tables))
+    paid = Paid.begin(out, schema, {**asked.words, "errors": errors}, 16 * asked.workload.cells)
+    with keeping(paid):
+        ledger = _ledger(output, ledger_path, table, asked, seed)
+        noisy, account = _measure(output, ready, source, ledger, seed, paid)
+        Finish(output, out, schema, asked, ready, paid)(noisy, errors, account)
 
 
 def _show_survey(output: Output, schema: Schema, survey: Survey, strict: bool) -> None:
@@ -166,112 +130,33 @@ def _ledger(
 
 
 def _measure(
-    output: Output, ready: Calibrated, source: Any, ledger: Ledger | None, seed: int | None
-) -> Release:
+    output: Output,
+    ready: Calibrated,
+    source: Source,
+    ledger: Ledger | None,
+    seed: int | None,
+    paid: Paid,
+) -> tuple[Release, dict[str, Any] | None]:
+    """Pay and draw; what is drawn is on disk before anything else is done with it. Also what the ledger says now."""
+    noise = None if seed is None else SeededNoise(seed=seed)
     with output.working("counting, paying and drawing noise") as report:
 
         def heard(step: Step) -> None:
             report(step.done, step.total)
 
-        noise = None if seed is None else SeededNoise(seed=seed)
-        return ready.measure(source, noise=noise, ledger=ledger, progress=heard)
-
-
-def _model(
-    output: Output, ready: Calibrated, noisy: Release, schema: Schema, words: dict[str, Any]
-) -> Model:
-    with output.working("reconstructing") as report:
-        possible = schema.possible
-        if not possible:
-            return ready.reconstruct(noisy, progress=lambda s: report(s.done, s.total)).model
-        return reconstruct(
-            noisy.domain,
-            noisy.measurements,
-            total=None if noisy.total is None else float(noisy.total),
-            consistency=words["consistency"],
-            memory=words["memory"],
-            prior=words["prior"],
-            possible=possible,
-            progress=lambda i: report(i.number, None),
-        )
-
-
-def _errors(output: Output, model: Model, asked: str) -> str:
-    """What "auto" means for a model whose refits would take long: the closed form, said aloud and in release.json."""
-    seconds = REFITS * model.diagnostics.seconds
-    if asked != "auto" or seconds <= LONG:
-        return asked
-    output.say(
-        f"standard errors in closed form: {REFITS} refits would take about {seconds / 60:.0f} minutes "
-        "(ask for them with --errors bootstrap)",
-        "yellow",
-    )
-    return "closed-form"
-
-
-def _tables(
-    output: Output, model: Model, asked: Asked, errors: str
-) -> dict[Clique, NDArray[np.float64] | None]:
-    """The tables of the workload, each with its standard errors where they can be had."""
-    cliques = list(asked.workload)
-    if errors == "none":
-        return dict.fromkeys(cliques)
-    known = [c for c in cliques if errors == "bootstrap" or model.in_model(c)]
-    rest = [c for c in cliques if c not in set(known)]
-    found: dict[Clique, NDArray[np.float64] | None] = dict.fromkeys(cliques)
-    with output.working("standard errors") as report:
-        if known:
-            spreads = model.uncertainties(known, method=errors, progress=report)
-            found |= {c: u.stderr for c, u in zip(known, spreads, strict=True)}
-        if rest and errors == "auto":
-            spreads = model.uncertainties(rest, method="bootstrap", progress=report)
-            found |= {c: u.stderr for c, u in zip(rest, spreads, strict=True)}
-    return found
-
-
-def _facts(asked: Asked, ready: Calibrated, noisy: Release, model: Model) -> dict[str, Any]:
-    d = model.diagnostics
-    return {
-        "private": noisy.private,
-        "mark": noisy.mark,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "mechanism": {"name": asked.name, "options": dict(asked.options), "calibrated": str(ready)},
-        "budget": budget_facts(asked.budget),
-        "neighbours": asked.budget.neighbours.value,
-        "cost": cost_facts(asked.budget, noisy.cost),
-        "total": {"value": model.total, "public": noisy.total is not None},
-        "diagnostics": {
-            "method": d.method,
-            "status": d.status,
-            "converged": d.converged,
-            "relative_gap": d.gap,
-            "violation": d.violation,
-            "iterations": d.iterations,
-            "prior": d.prior,
-        },
-        "versions": versions(),
-    }
-
-
-def _readme(facts: dict[str, Any]) -> str:
-    budget = facts["budget"]
-    promise = (
-        f"Promise: {budget['text']} under {facts['neighbours']} neighbours ({facts['mark']}).\n"
-    )
-    if not facts["private"]:
-        promise = f"{facts['mark']}.\n"
-    total = facts["total"]
-    rows = f"{total['value']:,.0f} people" + ("" if total["public"] else " (estimated)")
-    return README.format(rows=rows, version=facts["versions"]["consilience"], promise=promise)
-
-
-def _done(output: Output, out: Path, noisy: Release, model: Model, tables: int) -> None:
-    d = model.diagnostics
-    output.json(
-        {"release": str(out), "tables": tables, "private": noisy.private, "status": d.status}
-    )
-    output.show(
-        f"{out}: {tables:,} tables, {noisy.mark}; {d.method}, {d.status}, relative gap {d.gap:.1e}"
-    )
-    if not d.converged:
-        output.say(f"the reconstruction did not reach its tolerance: {d.advice}", "yellow")
+        if not isinstance(ready, CalibratedAdaptive):
+            noisy = ready.measure(source, noise=noise, ledger=ledger, progress=heard)
+            account = None if ledger is None else account_facts(ledger.read())
+            paid.keep(noisy, {"account": account})
+            return noisy, account
+        run = ready.start(source, noise=noise, ledger=ledger, progress=heard)
+        account = None if ledger is None else account_facts(ledger.read())
+        kept = 0
+        try:
+            for _ in run:
+                paid.keep(run.release, {"account": account})
+                kept = len(run.release.measurements)
+        finally:  # a round that was interrupted may have drawn before
+            if len(run.release.measurements) > kept:
+                paid.keep(run.release, {"account": account})
+        return run.release, account

@@ -18,16 +18,19 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+from consilience.cli.interrupts import interrupts, last_words
 from consilience.errors import ConsilienceError
 
 PATIENCE = 2.0
 """Seconds after which work shows a bar, on a terminal."""
-MISTAKE, INTERRUPTED = 2, 130
+MISTAKE = 2
+INTERRUPTED = "interrupted"
 COMMANDS = {
     "demo": ("demo", "the whole job on invented people"),
     "schema": ("schema", "draft what the columns of a table are"),
     "plan": ("plan", "what a release would measure, cost and need; touches no data"),
     "release": ("release", "a table and a budget in, a folder that may be published out"),
+    "resume": ("resume", "finish a release that was paid for and interrupted"),
     "answer": ("answer", "counts from a release, with standard errors and what they rest on"),
     "sample": ("sample", "synthetic rows from a release"),
     "report": (
@@ -42,7 +45,7 @@ COMMANDS = {
 
 
 class Shell(click.Group):
-    """A group of commands in which whatever goes wrong is one line for a person: exit code 2, and 130 for Ctrl-C."""
+    """A group of commands in which whatever goes wrong is one line for a person and exit code 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -66,26 +69,42 @@ class Shell(click.Group):
         except click.exceptions.NoArgsIsHelpError as asked:
             click.echo(asked.format_message())
             sys.exit(MISTAKE)
-        except click.ClickException as mistake:
-            sys.exit(_said(_usage(mistake)))
-        except ConsilienceError as refused:
-            sys.exit(_said(str(refused)))
-        except (click.Abort, KeyboardInterrupt):
-            _said("interrupted; nothing was written, and what a ledger had recorded stays spent")
-            sys.exit(INTERRUPTED)
         except BrokenPipeError:  # whoever read our output has stopped
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-        except OSError as error:
-            sys.exit(_said(_io(error)))
-        except MemoryError:
-            sys.exit(_said("this does not fit the memory; ask for fewer or smaller tables"))
+        except (Exception, KeyboardInterrupt) as error:
+            with last_words():
+                line = line_of(error)
+                if line is None:
+                    raise
+                if line == INTERRUPTED:
+                    line += "; nothing was written, and what a ledger had recorded stays spent"
+                click.echo("consilience: " + " ".join(line.split()), err=True)
+                sys.exit(MISTAKE)
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _said(line: str) -> int:
-    click.echo("consilience: " + " ".join(line.split()), err=True)
-    return MISTAKE
+def load(words: Sequence[str]) -> None:
+    """Import the command that is asked for."""
+    if words and words[0] in COMMANDS:
+        import_module(f"consilience.cli.{words[0]}")
+
+
+def line_of(error: BaseException) -> str | None:
+    """What went wrong, in a line for a person; None where it is a defect of ours, to be seen in full."""
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED
+    if isinstance(error, ConsilienceError):
+        return str(error)
+    if interrupts.seen:  # whatever the library that was stopped made of it
+        return INTERRUPTED
+    if isinstance(error, click.ClickException):
+        return _usage(error)
+    if isinstance(error, OSError):
+        return _io(error)
+    if isinstance(error, MemoryError):
+        return "this does not fit the memory; ask for fewer or smaller tables"
+    return None
 
 
 def _usage(mistake: click.ClickException) -> str:

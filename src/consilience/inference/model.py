@@ -17,6 +17,7 @@ from consilience.inference.backbone import Backbone, backbone_of
 from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.files import read, write
 from consilience.inference.filters import Where, selection
+from consilience.inference.impossible import NOTHING, Masks
 from consilience.inference.known import Known
 from consilience.inference.out_of_model import check_method, check_size, inferred
 from consilience.inference.sampling import Rng, SampledRows, sample_rows
@@ -71,7 +72,9 @@ class Model:
         for clique in out:
             check_size(self.domain, clique)
         if out:
-            found, _ = inferred(self.known, out, method, lambda: self.backbone, progress)
+            found, _ = inferred(
+                self.known, out, method, lambda: self.backbone, progress, self.masks
+            )
             tables |= dict(zip(out, found, strict=True))
         return [
             self.total * tables[c].transpose([c.index(a) for a in order])
@@ -283,6 +286,11 @@ class Model:
     def _question(self, attributes: str | Iterable[str], query: Query | Buffer | None) -> Asked:
         order = self._asked(attributes)
         return order, None if query is None else as_query(query, self.domain.size(order))
+
+    @property
+    def masks(self) -> Masks:
+        """{clique: False where a combination can not occur}."""
+        return NOTHING if self.settings is None else self.settings.possible
 
     @cached_property
     def known(self) -> Known:

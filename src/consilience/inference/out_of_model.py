@@ -15,6 +15,7 @@ import numpy as np
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.inference.backbone import Backbone
+from consilience.inference.impossible import NOTHING, Masks, emptied
 from consilience.inference.known import Known
 from consilience.inference.mending import Progress, mended, uniform_start
 from consilience.oracles.convex_gbp import convex_gbp
@@ -53,36 +54,55 @@ def inferred(
     method: str,
     backbone: Callable[[], Backbone],
     progress: Progress | None = None,
+    masks: Masks = NOTHING,
 ) -> tuple[list[Buffer], Buffer]:
-    """Distributions of cliques that are not in the model, and how far each is from agreeing with it (largest L1)."""
+    """Distributions of cliques that are not in the model, and how far each is from agreeing with it (largest L1).
+
+    masks: combinations that can not occur, which no answer shows.
+    """
+
+    def cleared(clique: Clique, table: Buffer) -> Buffer:
+        return emptied(known.domain, masks, clique, table)
+
     if method in ("auto", "backbone"):
-        return _by_backbone(known, cliques, backbone(), progress)
-    if method == "local":
-        return mended(known, cliques, uniform_start(known), progress)
-    found = []
-    for k, clique in enumerate(cliques):
-        found.append(_product(known, clique) if method == "product" else expanded(known, clique))
-        if progress is not None:
-            progress(k + 1, len(cliques))
-    return found, np.array([violation(known, c, t) for c, t in zip(cliques, found, strict=True)])
+        found, left = _by_backbone(known, cliques, backbone(), progress, cleared)
+    elif method == "local":
+        start = uniform_start(known)
+        found, left = mended(known, cliques, lambda c: cleared(c, start(c)), progress)
+    else:
+        found = []
+        for k, clique in enumerate(cliques):
+            found.append(
+                _product(known, clique) if method == "product" else expanded(known, clique)
+            )
+            if progress is not None:
+                progress(k + 1, len(cliques))
+        left = np.array([violation(known, c, t) for c, t in zip(cliques, found, strict=True)])
+    return [cleared(c, t) for c, t in zip(cliques, found, strict=True)], left
 
 
 def _by_backbone(
-    known: Known, cliques: Sequence[Clique], backbone: Backbone, progress: Progress | None
+    known: Known,
+    cliques: Sequence[Clique],
+    backbone: Backbone,
+    progress: Progress | None,
+    cleared: Callable[[Clique, Buffer], Buffer],
 ) -> tuple[list[Buffer], Buffer]:
     """The backbone's marginal, mended to the model. Where the backbone misses a clique that touches the question, the two are
     answered together, so that the mending can bring in what the backbone lacks.
     """
     wider = {c: _widened(known.domain, c, backbone) for c in cliques}
     wide = [c for c in cliques if wider[c] != c]
-    together, _ = mended(known, [wider[c] for c in wide], backbone.marginal, rough=True)
+
+    def start(clique: Clique) -> Buffer:
+        return cleared(clique, backbone.marginal(clique))
+
+    together, _ = mended(known, [wider[c] for c in wide], start, rough=True)
     starts = {
         c: table.sum(axis=tuple(i for i, a in enumerate(wider[c]) if a not in c))
         for c, table in zip(wide, together, strict=True)
     }
-    return mended(
-        known, cliques, lambda c: starts[c] if c in starts else backbone.marginal(c), progress
-    )
+    return mended(known, cliques, lambda c: starts[c] if c in starts else start(c), progress)
 
 
 def _widened(domain: Domain, clique: Clique, backbone: Backbone) -> Clique:

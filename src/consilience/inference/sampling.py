@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from scipy.special import gammaln, xlog1py, xlogy
 
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.errors import ConsilienceError
+from consilience.inference.impossible import held, mask_on
 from consilience.inference.known import Known
 from consilience.inference.sampling_moves import RowMoves, impossible_rows, widths
 from consilience.inference.sampling_tree import RowCodes, tree_rows
@@ -82,11 +83,13 @@ def sample_rows(
     asked = None if sweeps is None else _count("sweeps", sweeps)
     generator = np.random.default_rng(rng)
     tree, beliefs, exact = _distribution(model)
+    apart = [model.domain.clique(c) for c in model.masks if not model.in_model(c)]
     if asked is None:
-        asked = 0 if exact else SWEEPS
-    tau = _targets(model.known)
-    possible = model.settings.possible if model.settings is not None else {}
-    allowed = masks_of(model.graph, possible) if possible else None
+        asked = 0 if exact and not apart else SWEEPS
+    inferred = model.marginals(apart) if apart else []
+    beside = {c: t / model.total for c, t in zip(apart, inferred, strict=True)}
+    tau = _targets(model.known, beside)
+    allowed = _allowed(model, apart)
     moves = RowMoves(tau, None if allowed is None else _down_to(tau, allowed, model.known))
     step = _Steps(len(tree.cliques) + asked * len(moves.phases), progress)
     drawn = tree_rows(tree, beliefs, n, generator, step)
@@ -166,16 +169,30 @@ def _own_tree(known: Known) -> tuple[JunctionTree, CliqueVector] | None:
     return tree, CliqueVector.from_tables(known.domain, tables)
 
 
-def _targets(known: Known) -> CliqueVector:
-    """The tables that rows are moved towards: all that the model is trusted on, the smaller ones as well."""
+def _targets(known: Known, beside: Mapping[Clique, Buffer]) -> CliqueVector:
+    """The tables that rows are moved towards: all that the model is trusted on, the smaller ones as well, and some others."""
     inside = [r for r in known.graph.regions if r and known.holds(r)]
     cliques = dict.fromkeys([*known.cliques, *inside])
-    return CliqueVector.from_tables(known.domain, {c: known.table(c) for c in cliques})
+    tables = {c: known.table(c) for c in cliques}
+    return CliqueVector.from_tables(known.domain, {**tables, **beside})
+
+
+def _allowed(model: Model, apart: Iterable[Clique]) -> CliqueVector | None:
+    """Positive where a cell may hold mass, on every region and on the masked cliques that are not in the model."""
+    if not model.masks:
+        return None
+    inside = held(model.graph, model.masks)
+    tables = dict(masks_of(model.graph, inside).items())
+    for clique in apart:
+        mask = mask_on(model.domain, model.masks, clique)
+        assert mask is not None
+        tables[clique] = mask.astype(np.float64)
+    return CliqueVector.from_tables(model.domain, tables)
 
 
 def _down_to(tau: CliqueVector, allowed: CliqueVector, known: Known) -> CliqueVector:
     """Positive where some possible cell of the clique's region lies."""
-    regions = {c: known.region_of(c) or c for c in tau.cliques}
+    regions = {c: c if c in allowed.layout.index else known.region_of(c) or c for c in tau.cliques}
     tables = {c: _down(allowed[r], r, c) for c, r in regions.items()}
     return CliqueVector.from_tables(tau.domain, tables)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError
+from consilience.inference.impossible import held
 from consilience.measurements import SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.prior import fit_with_prior
@@ -55,11 +56,11 @@ def solve(
             iterations=settings.iterations,
             tolerance=settings.tolerance,
             state=state,
-            possible=settings.possible or None,
+            possible=held(graph, settings.possible) or None,
             absolute=settings.likelihood == "laplace",
             callback=progress,
         )
-    if settings.possible:
+    if held(graph, settings.possible):
         raise ConsilienceError(
             "declared impossible cells need solver='splitting' here; leave solver='auto'"
         )

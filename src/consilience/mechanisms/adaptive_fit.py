@@ -16,6 +16,7 @@ from consilience.domain import Buffer, Clique, Domain
 from consilience.inference import Model
 from consilience.inference import Settings as ModelSettings
 from consilience.inference.backbone import Backbone, backbone_of
+from consilience.inference.impossible import emptied, held
 from consilience.inference.out_of_model import inferred
 from consilience.inference.reconstruct import model_of
 from consilience.measurements import Measurement, SquaredLoss
@@ -58,12 +59,14 @@ class Refit:
         began = perf_counter()
         loss = SquaredLoss(self.domain, measurements, self.total)
         graph = build_graph(self.domain, loss.cliques, str(settings.consistency))
-        problem = SplitProblem(graph, loss)
+        problem = SplitProblem(graph, loss, held(graph, settings.possible))
         self._carry_into(problem)
         solution = run(problem, began, None, tolerance, None)
         self._tables = dict(_spans(problem))
         self._rho = problem.rho
-        asked = ModelSettings("splitting", self.total is not None, None, tolerance)
+        asked = ModelSettings(
+            "splitting", self.total is not None, None, tolerance, possible=settings.possible
+        )
         return model_of(self.domain, loss, graph, solution, None, asked)
 
     def _carry_into(self, problem: SplitProblem) -> None:
@@ -124,9 +127,11 @@ class Answers:
         direct = [c for c in out if self.backbone and len(c) > 2]
         moved = [c for c in out if not (self.backbone and len(c) > 2)]
         method = "backbone" if self.backbone else "local"
-        found, _ = inferred(known, moved, method, lambda: self._backbone_of(model))
+        masks = model.masks
+        found, _ = inferred(known, moved, method, lambda: self._backbone_of(model), None, masks)
         tables = dict(zip(moved, found, strict=True))
-        tables |= {c: self._backbone_of(model).marginal(c) for c in direct}
+        for c in direct:
+            tables[c] = emptied(known.domain, masks, c, self._backbone_of(model).marginal(c))
         return [model.total * (tables[c] if c in tables else known.table(c)) for c in cliques]
 
     def _backbone_of(self, model: Model) -> Backbone:

@@ -15,13 +15,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
 from consilience.domain import Clique, Domain, Workload, closure
 from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError
+from consilience.inference.impossible import Masks
 from consilience.mechanisms.adaptive import CalibratedAdaptive, check_useful
 from consilience.mechanisms.adaptive_fit import local_where_auto
 from consilience.mechanisms.adaptive_room import Room
@@ -65,6 +66,7 @@ class AIM(Mechanism):
     prior: str | None = None
     memory: str | int | float = "2 GB"
     tolerance: float = 1e-6
+    possible: Masks = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
@@ -78,7 +80,9 @@ class AIM(Mechanism):
 
     @property
     def settings(self) -> Settings:
-        return Settings(self.consistency, self.solver, self.prior, self.memory, self.tolerance)
+        return Settings(
+            self.consistency, self.solver, self.prior, self.memory, self.tolerance, self.possible
+        )
 
     @cached_property
     def candidates(self) -> tuple[Clique, ...]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from consilience.domain import Clique, Workload
 from consilience.errors import BudgetError
+from consilience.inference.impossible import Masks
 from consilience.mechanisms.mechanism import check_admitted, check_budget
 from consilience.mechanisms.settings import Settings
 from consilience.mechanisms.shares import Weights, check_workload, checked_shares, shares
@@ -44,6 +45,7 @@ class Gaussian(Tables):
     prior: str | None = None
     memory: str | int | float = "2 GB"
     tolerance: float = 1e-6
+    possible: Masks = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
@@ -51,7 +53,9 @@ class Gaussian(Tables):
 
     @property
     def settings(self) -> Settings:
-        return Settings(self.consistency, self.solver, self.prior, self.memory, self.tolerance)
+        return Settings(
+            self.consistency, self.solver, self.prior, self.memory, self.tolerance, self.possible
+        )
 
     def calibrate(self, budget: Budget) -> CalibratedGaussian:
         """Least noise that an (epsilon, delta) or rho budget allows."""

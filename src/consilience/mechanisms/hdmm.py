@@ -17,6 +17,7 @@ from typing import Any
 
 from consilience.domain import Clique, Workload
 from consilience.errors import BudgetError, ConsilienceError, DomainError
+from consilience.inference.impossible import Masks
 from consilience.measurements import Identity, Query, as_query
 from consilience.mechanisms.hdmm_strategy import (
     Strategy,
@@ -69,6 +70,7 @@ class HDMM(Tables):
     tolerance: float = 1e-6
     restarts: int = 3
     seed: int = 0
+    possible: Masks = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
@@ -91,7 +93,9 @@ class HDMM(Tables):
 
     @property
     def settings(self) -> Settings:
-        return Settings(self.consistency, self.solver, self.prior, self.memory, self.tolerance)
+        return Settings(
+            self.consistency, self.solver, self.prior, self.memory, self.tolerance, self.possible
+        )
 
     def query(self, attributes: Any) -> Query:
         """What is asked of a clique of the workload, for `model.answer`; columns in domain order."""

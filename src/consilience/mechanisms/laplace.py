@@ -7,10 +7,11 @@ w_i of the budget, b_i = c sum(w) / (epsilon w_i), so that the costs c / b_i add
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from consilience.domain import Clique, Workload
 from consilience.errors import BudgetError, ConsilienceError
+from consilience.inference.impossible import Masks
 from consilience.mechanisms.mechanism import check_admitted, check_budget
 from consilience.mechanisms.settings import Settings
 from consilience.mechanisms.shares import Weights, check_workload, checked_shares, shares
@@ -36,6 +37,7 @@ class Laplace(Tables):
     prior: str | None = None
     memory: str | int | float = "2 GB"
     tolerance: float = 1e-6
+    possible: Masks = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
@@ -48,7 +50,9 @@ class Laplace(Tables):
 
     @property
     def settings(self) -> Settings:
-        return Settings(self.consistency, self.solver, self.prior, self.memory, self.tolerance)
+        return Settings(
+            self.consistency, self.solver, self.prior, self.memory, self.tolerance, self.possible
+        )
 
     def calibrate(self, budget: Budget) -> CalibratedLaplace:
         """Least noise that the budget's epsilon allows; a delta is not used."""

@@ -12,13 +12,14 @@ A score moves by at most w_r under add-remove and 2 w_r under replace-one. All r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
 from consilience.domain import Clique, Domain, Workload
 from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError, DomainError
+from consilience.inference.impossible import Masks
 from consilience.mechanisms.adaptive import CalibratedAdaptive, check_useful
 from consilience.mechanisms.adaptive_fit import local_where_auto
 from consilience.mechanisms.adaptive_room import Room
@@ -71,6 +72,7 @@ class MWEM(Mechanism):
     prior: str | None = None
     memory: str | int | float = "2 GB"
     tolerance: float = 1e-6
+    possible: Masks = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
@@ -119,7 +121,9 @@ class MWEM(Mechanism):
 
     @property
     def settings(self) -> Settings:
-        return Settings(self.consistency, self.solver, self.prior, self.memory, self.tolerance)
+        return Settings(
+            self.consistency, self.solver, self.prior, self.memory, self.tolerance, self.possible
+        )
 
     def calibrate(self, budget: Budget) -> CalibratedMWEM:
         """Fix the rounds, the noise and the cost of them all."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -21,6 +21,7 @@ import numpy as np
 from consilience.domain import Buffer, Clique, CliqueVector, Workload
 from consilience.domain.clique_vector import Layout
 from consilience.errors import BudgetError, DomainError
+from consilience.inference.impossible import Masks
 from consilience.measurements import Measurement
 from consilience.mechanisms.mechanism import Release, check_admitted, check_budget
 from consilience.mechanisms.residual_planner_plan import ResidualPlan
@@ -56,13 +57,16 @@ class ResidualPlanner(Tables):
     prior: str | None = None
     memory: str | int | float = "2 GB"
     tolerance: float = 1e-6
+    possible: Masks = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
 
     @property
     def settings(self) -> Settings:
-        return Settings(self.consistency, self.solver, self.prior, self.memory, self.tolerance)
+        return Settings(
+            self.consistency, self.solver, self.prior, self.memory, self.tolerance, self.possible
+        )
 
     def calibrate(self, budget: Budget) -> CalibratedResidualPlanner:
         """Least noise that an (epsilon, delta) or rho budget allows."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from consilience.domain import Clique, Domain
 from consilience.errors import ConsilienceError
 from consilience.inference import Model, reconstruct
+from consilience.inference.impossible import Masks, check_masks
 from consilience.measurements import Measurement
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import Plan, make_plan, plan_for_graph
+from consilience.solvers.planner import Plan, build_graph, make_plan, plan_for_graph
 from consilience.solvers.solution import Iteration
 
 
@@ -23,6 +24,7 @@ class Settings:
     prior: str | None = None
     memory: str | int | float = "2 GB"
     tolerance: float = 1e-6
+    possible: Masks = field(default_factory=dict, compare=False)
 
     def plan(self, domain: Domain, cliques: Sequence[Clique]) -> Plan:
         """What reconstruction will need; refuses here what would fail after the budget was spent."""
@@ -34,10 +36,11 @@ class Settings:
             raise ConsilienceError(f"tolerance must be positive and finite, got {self.tolerance!r}")
         if isinstance(self.consistency, RegionGraph):
             _check_graph(self.consistency, domain, cliques)
+            self._check_possible(self.consistency)
             return plan_for_graph(
                 self.consistency, len(cliques), self.solver, self.memory, squared=True
             )
-        return make_plan(
+        plan = make_plan(
             domain,
             cliques,
             consistency="local" if self.prior and self.consistency == "auto" else self.consistency,
@@ -45,6 +48,9 @@ class Settings:
             memory=self.memory,
             squared=True,
         )
+        if self.possible:
+            self._check_possible(build_graph(domain, cliques, plan.consistency))
+        return plan
 
     def _check_prior(self, cliques: Sequence[Clique]) -> None:
         """What `reconstruct` would refuse about a prior, refused before anything is spent."""
@@ -65,6 +71,17 @@ class Settings:
                 "prior='independence' works with local consistency; leave consistency='auto'"
             )
 
+    def _check_possible(self, graph: RegionGraph) -> None:
+        """The same for combinations that can not occur."""
+        if not self.possible:
+            return
+        if self.prior is not None or self.solver == "prox":
+            raise ConsilienceError(
+                "combinations that can not occur need prior=None and the splitting solver; leave out "
+                f"{'prior' if self.prior is not None else 'solver'}= or possible="
+            )
+        check_masks(graph, self.possible)
+
     def reconstruct(
         self,
         domain: Domain,
@@ -81,6 +98,7 @@ class Settings:
             memory=self.memory,
             prior=self.prior,
             tolerance=self.tolerance,
+            possible=self.possible,
             progress=progress,
         )
 

@@ -31,11 +31,14 @@ def check_target(target: Path) -> None:
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """A hidden folder beside the target, renamed to it at the end; removed if anything goes wrong, Ctrl-C included."""
+def new_folder(target: Path, draft: Path | None = None) -> Iterator[Path]:
+    """A draft, renamed to the target at the end; removed if anything goes wrong, Ctrl-C included.
+
+    It is a hidden folder beside the target unless the caller has a place for it on the same disk.
+    """
     check_target(target)
     whole = target.absolute()
-    draft = whole.with_name(f".{whole.name}.{token_hex(8)}")
+    draft = draft or whole.with_name(f".{whole.name}.{token_hex(8)}")
     try:
         draft.mkdir()
         yield draft

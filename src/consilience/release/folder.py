@@ -69,9 +69,13 @@ def write_release(
     facts: Mapping[str, Any],
     ledger: Mapping[str, Any] | None,
     readme: str,
+    draft: Path | None = None,
 ) -> None:
-    """Write all of it, or nothing. `tables`: {clique: standard errors or None}, the tables to publish."""
-    with new_folder(target) as draft:
+    """Write all of it, or nothing. `tables`: {clique: standard errors or None}, the tables to publish.
+
+    draft: where the folder is made before it is moved to its place.
+    """
+    with new_folder(target, draft) as draft:
         labels = {c.name: c.labels for c in schema}
         index = _write_tables(draft / "tables", model, labels, tables)
         noisy = _write_measurements(draft / "measurements", labels, measurements)

@@ -1,0 +1,249 @@
+"""What was paid for: noisy measurements on disk from the moment they are drawn until the release folder stands.
+
+    NAME.partial/
+        README.txt      what this is and how to go on
+        asked.json      budget, workload, mechanism and settings, as they were asked for
+        schema.toml     the declared columns
+        paid.npz        the noisy measurements (or choices), what they cost and what the ledger said; whole or not there
+        draft/          the folder in the making
+
+The folder is made, with room for the measurements, before anything is spent. What is in it is private already.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.data.schema import Schema
+from consilience.data.schema_file import format_schema, read_schema
+from consilience.domain import Domain, Layout
+from consilience.errors import ConsilienceError, ReleaseError
+from consilience.inference.stored_queries import Arrays, QueryReader, QueryWriter
+from consilience.measurements import Measurement, Query
+from consilience.measurements.selections import Selections
+from consilience.mechanisms import Release, SelectionRelease
+from consilience.mechanisms.strategies_queries import Centring
+from consilience.privacy import Cost
+
+SUFFIX = ".partial"
+ENDING = 1 << 20
+"""Bytes beside the numbers themselves for which room is kept."""
+CHOICES = ("beta", "ptr", "cells", "shares", "chosen_ptr", "chosen", "signs")
+
+README = """A release that was paid for and is not finished. Nothing has to be paid again:
+
+    consilience resume {name}
+
+makes the folder and removes this one. The measurements in paid.npz carry their noise already.
+"""
+
+
+def partial_of(out: Path) -> Path:
+    """Where the release to this folder keeps what it has paid for."""
+    return out.with_name(out.name + SUFFIX)
+
+
+@dataclass(frozen=True)
+class Paid:
+    """A folder that keeps what one release has paid for, until it is discarded."""
+
+    path: Path
+
+    @classmethod
+    def begin(cls, out: Path, schema: Schema, asked: Mapping[str, Any], room: int) -> Paid:
+        """Make the folder, with room for so many bytes of measurements. Spends nothing."""
+        path = partial_of(out)
+        check_unpaid(out)
+        paid = cls(path)
+        try:
+            path.mkdir()
+            (path / "README.txt").write_text(README.format(name=path), encoding="utf-8")
+            (path / "schema.toml").write_text(format_schema(schema), encoding="utf-8")
+            text = json.dumps({"out": out.name, **asked}, indent=1, ensure_ascii=False)
+            (path / "asked.json").write_text(text + "\n", encoding="utf-8")
+            _fill(path / "room", room + ENDING)
+        except OSError as error:
+            paid.discard()
+            raise ReleaseError(_no_room(out, error)) from error
+        return paid
+
+    @property
+    def draft(self) -> Path:
+        """Where the release folder is made before it is moved to its place."""
+        return self.path / "draft"
+
+    @property
+    def kept(self) -> bool:
+        return (self.path / "paid.npz").exists()
+
+    def keep(self, release: Release, about: Mapping[str, Any]) -> None:
+        """Put the measurements on disk, all of them or none; what was kept before is replaced by it."""
+        beside = self.path / "paid.tmp"
+        arrays = _packed(release, about)
+        (self.path / "room").unlink(missing_ok=True)
+        with beside.open("wb") as file:
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType] (one array per name)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, self.path / "paid.npz")
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def discard(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A folder of `Paid` as read."""
+
+    paid: Paid
+    out: Path
+    schema: Schema
+    asked: Mapping[str, Any]
+    about: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+
+    def release(self, cost: Cost) -> Release:
+        """The measurements, with the cost that their mechanism is calibrated to."""
+        return _unpacked(self.schema.domain, self.about, self.arrays, cost)
+
+
+def check_unpaid(out: Path) -> None:
+    """Refuse to pay twice: what an earlier run left is named. One that had drawn nothing is cleared away."""
+    paid = Paid(partial_of(out))
+    if paid.kept:
+        raise ReleaseError(
+            f"{str(paid.path)!r} holds a release that was paid for and not finished; finish it with: consilience resume "
+            f"{paid.path} (or move it away to pay again)"
+        )
+    if paid.path.exists() and (paid.path / "asked.json").exists():
+        paid.discard()
+    if paid.path.exists():
+        raise ReleaseError(
+            f"a release keeps what it has paid for in {str(paid.path)!r}, which is something else; move it away"
+        )
+
+
+def read_unfinished(path: Path) -> Unfinished:
+    """What an interrupted release left."""
+    paid = Paid(path)
+    if not path.is_dir() or not (path / "asked.json").exists():
+        raise ReleaseError(
+            f"a release to be finished must be a folder that an interrupted release left, {str(path)!r} is not one"
+        )
+    if not paid.kept:
+        raise ReleaseError(
+            f"{str(path)!r} holds no measurements: its release ended before noise was drawn; remove it and release again "
+            "(consilience budget says what the ledger recorded)"
+        )
+    try:
+        with np.load(path / "paid.npz", allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        about = json.loads(arrays.pop("about").tobytes().decode())
+        asked = json.loads((path / "asked.json").read_text(encoding="utf-8"))
+        schema = read_schema(path / "schema.toml")
+        out = path.with_name(asked.pop("out"))
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        if isinstance(error, ConsilienceError):
+            raise
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ReleaseError(f"{str(path)!r} must be as it was written, it is not: {what}") from error
+    return Unfinished(paid, out, schema, asked, about, arrays)
+
+
+def _fill(path: Path, size: int) -> None:
+    """A file of zeros: the space that the measurements will take."""
+    with path.open("wb") as file:
+        for at in range(0, size, ENDING):
+            file.write(bytes(min(ENDING, size - at)))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _no_room(out: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"what is measured must fit the disk of {str(out)!r}, but there is no space left; nothing was spent"
+    what = error.strerror or str(error)
+    return f"the release can not be written to {str(out)!r}: {what}; nothing was spent"
+
+
+# -- measurements as arrays ------------------------------------------------------------------------
+
+
+def _packed(release: Release, about: Mapping[str, Any]) -> Arrays:
+    queries = QueryWriter()
+    arrays: Arrays = {}
+    listed = []
+    for i, m in enumerate(release.measurements):
+        arrays[f"values_{i}"] = m.values
+        listed.append(
+            {
+                "attributes": list(m.attributes),
+                "stddev": float(m.stddev).hex(),
+                "noise": m.noise,
+                "query": _query_record(m.query, queries),
+            }
+        )
+    described = {
+        **about,
+        "measurements": listed,
+        "queries": queries.records,
+        "total": release.total,
+        "private": release.private,
+    }
+    if isinstance(release, SelectionRelease):
+        arrays |= {name: getattr(release.selections, name) for name in CHOICES}
+        arrays["codes"] = release.codes
+        described["cliques"] = [list(c) for c in release.selections.cliques]
+    text = json.dumps(described, ensure_ascii=False)
+    return {"about": np.frombuffer(text.encode(), np.uint8), **arrays, **queries.arrays}
+
+
+def _query_record(query: Query | None, queries: QueryWriter) -> Any:
+    if query is None:
+        return None
+    if isinstance(query, Centring):
+        return {"centring": list(query.sizes)}
+    return queries.add(query)
+
+
+def _unpacked(
+    domain: Domain, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], cost: Cost
+) -> Release:
+    reader = QueryReader(about["queries"], arrays)
+
+    def query(record: Any) -> Query | None:
+        if isinstance(record, dict):
+            return Centring(tuple(record["centring"]))
+        return None if record is None else reader[record]
+
+    measurements = tuple(
+        Measurement(
+            m["attributes"],
+            arrays[f"values_{i}"],
+            stddev=float.fromhex(m["stddev"]),
+            noise=m["noise"],
+            query=query(m["query"]),
+        )
+        for i, m in enumerate(about["measurements"])
+    )
+    common = (domain, measurements, about["total"], cost, about["private"])
+    if "cliques" not in about:
+        return Release(*common)
+    layout = Layout(domain, [tuple(c) for c in about["cliques"]])
+    chosen = Selections(layout, *(arrays[name] for name in CHOICES))
+    return SelectionRelease(*common, chosen, arrays["codes"])

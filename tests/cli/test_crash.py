@@ -1,0 +1,300 @@
+"""A release that is stopped anywhere: nothing half-written, an honest ledger, and nothing paid twice."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.conftest import BUDGET, run
+from consilience.cli.asked import REGISTRY, read_asked
+from consilience.data.schema_file import read_schema
+from consilience.mechanisms import SelectionRelease
+from consilience.mechanisms.rounds import Run
+from consilience.privacy import Ledger
+from consilience.release import folder as release_folder
+from consilience.release import paid as release_paid
+from consilience.release import read_release, read_unfinished
+
+HERE = {"people.csv", "people.toml"}
+WORDS = ("people.csv", "--schema", "people.toml", *BUDGET, "--ledger", "l", "--out", "out", "-q")
+
+
+def release(*words: object):
+    return run("release", *WORDS, *words)
+
+
+def spent(place: Path) -> int:
+    return len(Ledger(place / "l").read().entries)
+
+
+def stopped(done, *words: str) -> None:
+    lines = done.stderr.strip().splitlines()
+    assert done.exit_code == 2, done.output
+    assert len(lines) == 1
+    for word in ("consilience: ", *words):
+        assert word in lines[0]
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+STAGES = {
+    "reconstructing": "consilience.mechanisms.settings.reconstruct",
+    "standard errors": "consilience.inference.model.Model.uncertainties",
+    "tables": "consilience.release.folder.write_table",
+    "model": "consilience.inference.model.Model.save",
+    "manifest": "consilience.release.folder._manifest",
+    "moving": "consilience.release.atomic.os.rename",
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    ("blow", "said"),
+    [
+        (KeyboardInterrupt(), "interrupted"),
+        (FULL, "no space left"),
+        (MemoryError(), "does not fit the memory"),
+    ],
+    ids=["ctrl-c", "disk full", "memory"],
+)
+def test_what_was_paid_for_is_finished_without_paying_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch, stage: str, blow: BaseException, said: str
+) -> None:
+    def fall(*words, **more):
+        raise blow
+
+    with monkeypatch.context() as patch:
+        patch.setattr(STAGES[stage], fall)
+        stopped(
+            release("--errors", "closed-form"),
+            said,
+            "what was paid for is kept, finish it with: consilience resume out.partial",
+        )
+    assert set(os.listdir(place)) == HERE | {"l", "out.partial"}
+    assert set(os.listdir("out.partial")) <= {
+        "README.txt", "asked.json", "schema.toml", "paid.npz",
+    }  # fmt: skip
+    drawn = read_unfinished(place / "out.partial").arrays["values_0"]
+    stopped(release(), "was paid for and not finished", "consilience resume out.partial")
+    done = run("resume", "out.partial")
+    assert done.exit_code == 0, done.output
+    assert set(os.listdir(place)) == HERE | {"l", "out"}
+    assert spent(place) == 1
+    published = read_release(place / "out")
+    np.testing.assert_array_equal(published.model.measurements[0].values, drawn.reshape(-1))
+    assert published.facts["standard_errors"] == "closed-form"
+    assert json.loads((place / "out" / "ledger.json").read_text())["releases"][0]["number"] == 1
+
+
+@pytest.mark.parametrize(
+    ("stage", "entries"),
+    [
+        ("consilience.data.duck.count_marginals", 0),
+        ("consilience.mechanisms.tables.add_noise", 1),
+        ("consilience.release.paid._packed", 1),
+    ],
+)
+def test_before_anything_is_drawn_there_is_nothing_to_keep(
+    place: Path, monkeypatch, stage: str, entries: int
+) -> None:
+    def interrupt(*words, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage, interrupt)
+    stopped(release(), "interrupted; nothing was written", "ledger had recorded stays spent")
+    assert set(os.listdir(place)) == HERE | {"l"}
+    assert spent(place) == entries
+
+
+def test_a_defect_is_shown_in_full_and_says_what_is_kept(place: Path, monkeypatch) -> None:
+    def fail(*words, **more):
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(STAGES["reconstructing"], fail)
+    done = release()
+    assert isinstance(done.exception, ZeroDivisionError)
+    assert "what was paid for is kept in out.partial" in done.exception.__notes__[0]
+
+
+@pytest.mark.parametrize("mechanism", REGISTRY)
+def test_every_mechanism_can_be_resumed(place: Path, monkeypatch, mechanism: str) -> None:
+    own = [f"{k}=2" for k in ("rounds", "restarts") if k in REGISTRY[mechanism].options]
+    words = ("--mechanism", mechanism, *(w for o in own for w in ("-o", o)), "--errors", "none")
+    words += ("--workload", "sex,age;sex,member")
+
+    def full(*words, **more):
+        raise FULL
+
+    with monkeypatch.context() as patch:
+        patch.setattr(release_folder, "_manifest", full)
+        stopped(release(*words), "no space left", "consilience resume")
+    left = read_unfinished(place / "out.partial")
+    before = Paired(read_schema(place / "people.toml"), left.asked)
+    kept = left.release(before.ready.cost)
+    assert isinstance(kept, SelectionRelease) == (mechanism in ("fem", "dual-query"))
+    done = run("resume", "out.partial", "-q")
+    assert done.exit_code == 0, done.output
+    model = read_release(place / "out").model
+    again = before.ready.reconstruct(kept).model
+    np.testing.assert_allclose(model.marginal(("sex", "age")), again.marginal(("sex", "age")))
+    assert spent(place) == 1
+
+
+class Paired:
+    """The mechanism of an unfinished release, calibrated."""
+
+    def __init__(self, schema, words) -> None:
+        asked = read_asked(schema, words)
+        self.ready = asked.mechanism.calibrate(asked.budget)
+
+
+@pytest.mark.parametrize("at", ["choosing", "fitting"])
+def test_rounds_that_were_drawn_are_kept(place: Path, monkeypatch, at: str) -> None:
+    """The third round is stopped before it draws, or after: what was drawn until then is in the release."""
+    seen = []
+    inside = Run._choose if at == "choosing" else Run._moved
+
+    def stop(self, *words):
+        seen.append(1)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return inside(self, *words)
+
+    monkeypatch.setattr(Run, inside.__name__, stop)
+    words = ("--mechanism", "aim", "--errors", "none") if at == "fitting" else ()
+    words = words or ("--mechanism", "mwem", "-o", "rounds=4", "--errors", "none")
+    stopped(release(*words), "interrupted", "consilience resume out.partial")
+    kept = read_unfinished(place / "out.partial").about["measurements"]
+    assert len(kept) == 2 if at == "choosing" else len(kept) >= 3
+    assert run("resume", "out.partial", "-q").exit_code == 0
+    assert len(read_release(place / "out").facts["measurements"]) == len(kept)
+    assert spent(place) == 1
+
+
+def test_free_choices_can_be_changed(place: Path, monkeypatch) -> None:
+    def fall(*words, **more):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(STAGES["reconstructing"], fall)
+        release()
+    (place / "out").mkdir()
+    stopped(run("resume", "out.partial", "-q"), "must be a new folder, but 'out' exists")
+    changes = ("--out", "other", "--consistency", "local", "--errors", "none", "--memory", "1 GB")
+    assert run("resume", "out.partial", *changes, "-q").exit_code == 0
+    published = read_release(place / "other")
+    assert published.model.graph.kind == "saturated"
+    assert published.facts["standard_errors"] == "none"
+    assert not (place / "out.partial").exists()
+
+
+def test_folders_that_can_not_be_resumed(place: Path, monkeypatch) -> None:
+    stopped(run("resume", "nothing"), "must be a folder that an interrupted release left")
+    stopped(run("resume", "."), "must be a folder that an interrupted release left")
+    schema = read_schema(place / "people.toml")
+    paid = release_paid.Paid.begin(place / "out", schema, {}, 0)
+    stopped(run("resume", "out.partial"), "holds no measurements", "before noise was drawn")
+    (paid.path / "paid.npz").write_bytes(b"broken")
+    stopped(run("resume", "out.partial"), "must be as it was written")
+    (paid.path / "paid.npz").unlink()
+    assert release("--errors", "none").exit_code == 0, "an empty one is cleared away"
+    (place / "other.partial").write_text("mine")
+    done = run("release", *WORDS[:-3], "--out", "other", "-q")
+    stopped(done, "'other.partial', which is something else")
+    assert (place / "other.partial").read_text() == "mine"
+
+
+def test_no_room_is_found_out_before_anything_is_spent(place: Path, monkeypatch) -> None:
+    def full(*words):
+        raise FULL
+
+    monkeypatch.setattr(release_paid, "_fill", full)
+    stopped(release(), "must fit the disk of 'out'", "nothing was spent")
+    assert set(os.listdir(place)) == HERE
+
+
+# -- real processes ---------------------------------------------------------------------------------
+
+
+def process(place: Path, *code: str, limit: int | None = None, words=WORDS) -> subprocess.Popen:
+    """The command in a process of its own, after some lines of code; no file longer than the limit."""
+
+    def limited() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    lines = [
+        "import os, signal, sys",
+        *code,
+        f"sys.argv = {['consilience', 'release', *map(str, words)]!r}",
+        "import consilience_start; consilience_start.main()",
+    ]
+    return subprocess.Popen(
+        [sys.executable, "-c", "\n".join(lines)],
+        cwd=place,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=limited,
+    )
+
+
+KILLED = "import {0}; {0}.{1} = lambda *a, **k: os.kill(os.getpid(), signal.SIG{2})"
+
+
+@pytest.mark.parametrize("name", ["KILL", "TERM"])
+def test_a_killed_release_is_resumed(place: Path, name: str) -> None:
+    """The process dies, or is asked to end, while the folder is being made."""
+    code = KILLED.format("consilience.release.folder", "_manifest", name)
+    ended = process(place, code, words=(*WORDS, "--errors", "none"))
+    _, said = ended.communicate(timeout=120)
+    if name == "KILL":
+        assert ended.returncode == -signal.SIGKILL
+        assert "draft" in os.listdir(place / "out.partial")
+    else:
+        assert ended.returncode == 2
+        assert "interrupted; what was paid for is kept" in said
+    assert set(os.listdir(place)) == HERE | {"l", "out.partial"}
+    assert run("resume", "out.partial", "-q").exit_code == 0
+    assert set(os.listdir(place)) == HERE | {"l", "out"}
+    assert spent(place) == 1
+
+
+def test_a_disk_that_takes_no_long_files(place: Path) -> None:
+    """The system itself refuses to write, before the payment and after it."""
+    early = process(place, limit=300_000)
+    _, said = early.communicate(timeout=120)
+    assert (early.returncode, "nothing was spent" in said) == (2, True)
+    assert set(os.listdir(place)) == HERE
+    code = (
+        "import resource, consilience.cli.finish as f",
+        "write, f.write_release = f.write_release, lambda *a, **k: "
+        "(resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000)), write(*a, **k))",
+    )
+    late = process(place, *code, words=(*WORDS, "--errors", "none"))
+    _, said = late.communicate(timeout=120)
+    assert late.returncode == 2, said
+    assert len(said.strip().splitlines()) == 1
+    assert "File too large" in said
+    assert "consilience resume out.partial" in said
+    assert set(os.listdir(place)) == HERE | {"l", "out.partial"}
+    assert run("resume", "out.partial", "-q").exit_code == 0
+    assert spent(place) == 1
+
+
+@pytest.mark.parametrize("wait", [0.2, 0.7])
+def test_ctrl_c_while_the_command_is_still_loading(place: Path, wait: float) -> None:
+    code = f"threading.Timer({wait}, os.kill, (os.getpid(), signal.SIGINT)).start()"
+    started = process(place, "import threading", code)
+    _, said = started.communicate(timeout=120)
+    assert started.returncode == 2
+    assert said.startswith("consilience: interrupted; nothing was written")
+    assert len(said.strip().splitlines()) == 1
+    assert not (place / "out").exists()

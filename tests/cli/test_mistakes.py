@@ -133,6 +133,8 @@ def test_budgets_that_are_none(place: Path, words, said) -> None:
             ["option rounds of mwem must be a int, got 'many'"],
         ),
         (["--mechanism", "fem", "--prior", "independence"], ["fem does not take --prior"]),
+        (["--mechanism", "fem", "--errors", "bootstrap"], ["fem publishes choices instead"]),
+        (["--prior", "independence", "--errors", "closed-form"], ["a prior has no closed form"]),
         (["--memory", "lots"], ["memory must be a number of bytes"]),
         (["--consistency", "full"], ["consistency must be"]),
         (["--out"], ["requires an argument"]),

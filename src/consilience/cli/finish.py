@@ -14,12 +14,12 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.cli.asked import Asked
+from consilience.cli.asked import REGISTRY, Asked
 from consilience.cli.shell import Output, line_of
 from consilience.cli.words import budget_facts, cost_facts, versions
 from consilience.data.schema import Schema
 from consilience.domain import Clique
-from consilience.errors import ReleaseError
+from consilience.errors import ConsilienceError, ReleaseError
 from consilience.inference import Model
 from consilience.inference.impossible import mask_on
 from consilience.mechanisms import Calibrated, Release
@@ -130,16 +130,29 @@ class Finish:
         }
 
 
+def check_errors(asked: Asked, errors: str) -> None:
+    """Refuse before anything is spent what could not be found afterwards."""
+    if errors in ("closed-form", "bootstrap") and not REGISTRY[asked.name].passed:
+        raise ConsilienceError(
+            f"standard errors need noise of a known width, {asked.name} publishes choices instead; leave out --errors"
+        )
+    if errors == "closed-form" and asked.words["prior"] is not None:
+        raise ConsilienceError("a prior has no closed form of its errors; leave out --errors")
+
+
 def _errors(output: Output, model: Model, asked: str) -> str:
-    """What "auto" means for a model whose refits would take long: the closed form, said aloud and in release.json."""
+    """What "auto" means where there is no known noise, or refits would take long: said aloud and in release.json."""
     seconds = REFITS * model.diagnostics.seconds
+    if asked == "auto" and not model.measurements:
+        output.say("no standard errors: choices were published, not counts with known noise")
+        return "none"
     if asked != "auto" or seconds <= LONG:
         return asked
-    output.say(
-        f"standard errors in closed form: {REFITS} refits would take about {seconds / 60:.0f} minutes "
-        "(ask for them with --errors bootstrap)",
-        "yellow",
-    )
+    about = f"{REFITS} refits would take about {seconds / 60:.0f} minutes (ask for them with --errors bootstrap)"
+    if model.diagnostics.prior is not None:
+        output.say(f"no standard errors: {about}", "yellow")
+        return "none"
+    output.say(f"standard errors in closed form: {about}", "yellow")
     return "closed-form"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from consilience.cli.asked import Asked, asked_options, read_asked
-from consilience.cli.finish import Finish, errors_option, keeping
+from consilience.cli.finish import Finish, check_errors, errors_option, keeping
 from consilience.cli.shell import Output, json_option, quiet_option
 from consilience.cli.words import account_facts, schema_file
 from consilience.data.schema import Schema
@@ -81,6 +81,7 @@ def release(
     with output.working("opening the table"):
         source = open_source(table, schema, delimiter=delimiter)
     asked = read_asked(schema, words)
+    check_errors(asked, errors)
     with output.working("calibrating"):
         ready = asked.mechanism.calibrate(asked.budget)
     output.say(f"{ready}\n{ready.plan}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from consilience.cli.asked import read_asked
-from consilience.cli.finish import Finish, keeping
+from consilience.cli.finish import Finish, check_errors, keeping
 from consilience.cli.shell import Output, json_option, quiet_option
 from consilience.release import read_unfinished
 from consilience.release.atomic import check_target
@@ -55,10 +55,12 @@ def resume(
     changed = {"consistency": consistency, "memory": memory}
     words = {**left.asked, **{k: v for k, v in changed.items() if v is not None}}
     asked = read_asked(left.schema, words)
+    wanted = errors or words["errors"]
+    check_errors(asked, wanted)
     with keeping(left.paid):
         with output.working("calibrating"):
             ready = asked.mechanism.calibrate(asked.budget)
         noisy = left.release(ready.cost)
         output.say(f"{ready}\n{ready.plan}")
         finish = Finish(output, target, left.schema, asked, ready, left.paid)
-        finish(noisy, errors or words["errors"], left.about["account"])
+        finish(noisy, wanted, left.about["account"])

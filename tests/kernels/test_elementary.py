@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from numba import njit
 
-from consilience.kernels.elementary import NEAR, SHORT, exp, log, short_exp, short_log1p
+from consilience.kernels.elementary import (
+    NEAR,
+    SHORT,
+    TINY,
+    exp,
+    log,
+    short_exp,
+    short_log1p,
+    tiny_exp,
+)
 
 
 @njit
@@ -87,6 +96,17 @@ def test_short_series_are_as_accurate_up_to_their_limits() -> None:
     np.testing.assert_allclose(e, np.exp(x), rtol=1e-15)
     near = np.abs(x) <= NEAR
     np.testing.assert_allclose(l[near], np.log1p(x[near]), rtol=1e-15, atol=1e-16)
+
+
+@njit
+def tiny_all(x, out):
+    for i in range(x.size):
+        out[i] = tiny_exp(x[i])
+
+
+def test_the_shortest_series_is_as_accurate_up_to_its_limit() -> None:
+    x = np.linspace(-TINY, TINY, 100_001)
+    np.testing.assert_allclose(apply(tiny_all, x), np.exp(x), rtol=1e-15)
 
 
 def test_no_exponent_of_the_short_road_passes_its_series() -> None:

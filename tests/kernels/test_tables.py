@@ -69,7 +69,7 @@ def check(shape: tuple[int, ...], children: list[tuple[int, ...]], seed: int) ->
     np.testing.assert_array_equal(x, before)
     factors = rng.uniform(0.5, 2, e.length)
     multiply_up(
-        x, at, rows, inner, factors, 0, len(order), order, e.kind, e.map_at, e.msg_at, e.maps
+        x, at, rows, inner, factors, 0, len(order), order, e.kind, e.map_at, e.msg_at, e.maps, x
     )
     for i, child in enumerate(children):
         table = table * spread(factors[e.msg_at[i] : e.msg_at[i] + e.width[i]], child, shape)

@@ -48,17 +48,18 @@ def test_a_step_is_a_step_of_theta(schedule: str) -> None:
     assert state.dual == pytest.approx(expected.dual, abs=1e-9)
 
 
-def test_a_squared_step_is_a_gradient_step_and_leaves_its_sums() -> None:
+@pytest.mark.parametrize("rate", [2.0, 0.2, 0.01], ids=["long", "short", "tiny"])
+def test_a_squared_step_is_a_gradient_step_and_leaves_its_sums(rate: float) -> None:
     target = random_theta(2, 0.1)
     one, other = Beliefs.uniform(WIRING), Beliefs.uniform(WIRING)
     sweeper = Sweeper(WIRING)
     tau, wanted = one.tau.copy(), WIRING.enter(target)
-    sweeper.step_squared(one, wanted, rates(2.0))
+    sweeper.step_squared(one, wanted, rates(rate))
     for r, (at, cells) in enumerate(zip(WIRING.tables.at, WIRING.tables.cells, strict=True)):
         u, gap = tau[at : at + cells], (tau - wanted)[at : at + cells]
         assert sweeper.square[r] == pytest.approx(gap @ gap)
         assert sweeper.cross[r] == pytest.approx(gap @ u)
-    Sweeper(WIRING).step_gradient(other, tau - wanted, rates(2.0))
+    Sweeper(WIRING).step_gradient(other, tau - wanted, rates(rate))
     one.settle()
     other.settle()
     np.testing.assert_allclose(one.tau, other.tau, rtol=1e-12)

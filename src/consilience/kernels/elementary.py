@@ -73,6 +73,17 @@ def short_exp(x: float) -> float:
     return (high * (s * s) + low) * s + (1.0 + x)
 
 
+TINY = 1.0 / 50.0
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def tiny_exp(x: float) -> float:
+    """e^x for |x| <= TINY: the rest of the series is below 3e-16."""
+    s = x * x
+    high = (1.0 / 720.0) * s + (1.0 / 24.0 + x * (1.0 / 120.0))
+    return (high * s + (0.5 + x * (1.0 / 6.0))) * s + (1.0 + x)
+
+
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
 def short_log1p(x: float) -> float:
     """ln(1 + x) for |x| <= NEAR: the rest of the series is below 4e-17."""

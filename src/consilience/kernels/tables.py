@@ -145,8 +145,12 @@ def multiply_up(
     map_at: Any,
     msg_at: Any,
     maps: Any,
+    needed: Any,
 ) -> None:
-    """x *= every edge's message spread over the region's table at x[at:]; edges of kind 0 are listed first."""
+    """x *= every edge's message spread over the region's table at x[at:]; edges of kind 0 are listed first.
+
+    The same cells of `needed` will be read next.
+    """
     at, rows, inner = uint64(at), uint64(rows), uint64(inner)
     middle = first
     for f in range(first, last):
@@ -157,7 +161,9 @@ def multiply_up(
         o, a, b = edge_of[first], edge_of[f], edge_of[f + 1]
         to_o, to_a, to_b = uint64(msg_at[o]), uint64(msg_at[a]), uint64(msg_at[b])
         m_o, m_a, m_b = uint64(map_at[o]), uint64(map_at[a]), uint64(map_at[b])
-        fixed = multiply_three(x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps)
+        fixed = multiply_three(
+            x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps, needed
+        )
         for i in range(uint64(0) if fixed else rows):
             factor = msg[to_o + uint64(maps[m_o + i])]
             src = at + i * inner

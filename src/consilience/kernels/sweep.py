@@ -5,6 +5,9 @@ kappa_r (log tau_r + shift_r) is the region's reparametrised potential B_r, exac
 `tables.py`.
 """
 
+# pyright: reportCallIssue=false
+# An intrinsic is called without the typing context that its definition takes.
+
 from __future__ import annotations
 
 from math import log as scalar_log

@@ -22,6 +22,7 @@ import numpy as np
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.kernels import splitting as kernels
+from consilience.kernels.pair_priors import follow_pairs
 from consilience.measurements import BoundMeasurement, Measurement, SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.maxent import maximum_entropy_table
@@ -262,7 +263,7 @@ class _Path:
             solver.extra[: len(prior)] = prior
         solver.v = prior.copy()
         self.strength = 0.0
-        self.pairs = [i for i, c in enumerate(solver.root_cliques) if len(c) == 2]
+        self.pairs = np.flatnonzero([len(c) == 2 for c in solver.root_cliques])
         own = np.where(solver.data[:count] > 0, solver.data[:count], solver._typical())
         self.unit = np.sqrt(own / solver.scale)
         """N / sigma_r of each table, in the solver's units."""
@@ -295,16 +296,8 @@ class _Path:
         beyond it (FOLLOW > 1) gets there sooner.
         """
         solver, z = self.solver, self.z()
-        for i in self.pairs:
-            span = solver._span(solver.ties.roots, i)
-            shape = (int(solver.ties.roots.rows[i]), int(solver.ties.roots.inner[i]))
-            fit, prior = z[span].reshape(shape), self.prior[span].reshape(shape)
-            ends = []
-            for axis in (1, 0):
-                old = np.maximum(prior.sum(axis=axis), SMALLEST)
-                new = old * np.clip(fit.sum(axis=axis) / old, 1e-3, 1e3) ** FOLLOW
-                ends.append(new / new.sum())
-            self.prior[span] = np.maximum(np.outer(*ends), SMALLEST**2).reshape(-1)
+        roots = solver.ties.roots
+        follow_pairs(z, self.prior, self.pairs, roots.at, roots.rows, roots.inner, FOLLOW, SMALLEST)
         solver.extra[: len(self.prior)] = self.prior
         count = len(solver.root_cliques)
         pull = np.zeros(len(solver.ties.roots.at))
@@ -320,7 +313,7 @@ class _Path:
         """The fit at this strength: to the fixed point of prior and fit, then to a small part of the noise."""
         self._set(strength)
         self._settle(most)
-        for _ in range(FOLLOWED if self.pairs else 0):
+        for _ in range(FOLLOWED if len(self.pairs) else 0):
             self.follow()
             for _ in range(8):
                 self.solver.iterate()

@@ -30,6 +30,7 @@ EXPERIMENTS = (
     Experiment("2c", "Figure 2c: seconds per iteration", "figure2_speed.py", "0 (cliques), 1 (noise)", "10 minutes", data=False),
     Experiment("3a", "Figure 3a: HDMM on fire", "hdmm_fire.py", "0 to 4", "30 minutes"),
     Experiment("3b", "Figure 3b and appendix: MWEM on fire", "mwem_fire.py", "0 to 4", "1 hour", quick=None),
+    Experiment("3b-epsilons", "Appendix: MWEM on fire, 0.05 and 0.2 per round", "mwem_epsilons.py", "0 to 4", "10 minutes"),
     Experiment("3c", "Figure 3c and appendix: FEM on adult", "fem_adult.py", AUTHORS, "2 hours"),
     Experiment("noise-free", "Appendix: MWEM without noise, five data sets", "noise_free_mwem.py", "none: nothing is random",
                "1 hour", quick=None, out=False),
@@ -37,7 +38,6 @@ EXPERIMENTS = (
     Experiment("rivals", "Beyond the paper: GReM-LNN, ResidualPlanner", "rivals.py", "1", "20 minutes"),
     Experiment("prior", "Beyond the paper: the prior on five data sets", "prior_and_path.py", "1 to 5", "1 hour",
                quick=("--data", "titanic", "--ways", "2", "--epsilons", "1", "--seeds", "1")),
-    Experiment("aim", "Beyond the paper: AIM beside dpmm's", "aim.py", "0 to 4", "hours",
-               full=("--variants", "ours"), quick=None),
+    Experiment("aim", "Beyond the paper: AIM beside others' from PyPI", "aim.py", "0 to 4", "1 hour (others': many)"),
 )  # fmt: skip
 BY_NAME = {e.name: e for e in EXPERIMENTS}

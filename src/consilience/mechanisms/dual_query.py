@@ -9,7 +9,7 @@ draws is that of FEM with beta = eta k N (`measurements.selections`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import sqrt
@@ -19,32 +19,13 @@ import numpy as np
 from consilience.domain import Workload
 from consilience.domain.domain import whole_number
 from consilience.errors import ConsilienceError
-from consilience.measurements.selections import Choice, Selections
-from consilience.mechanisms.fem import reconstruct_game
-from consilience.mechanisms.fem_game import (
-    Game,
-    Ints,
-    SelectionRelease,
-    check_game,
-    chosen_cell,
-    joined,
-)
+from consilience.measurements.selections import Choice
+from consilience.mechanisms.fem_game import Game, Ints, check_game, chosen_cell
+from consilience.mechanisms.fem_play import CalibratedGame, Chooser
 from consilience.mechanisms.fem_reconstruct import GameFit
-from consilience.mechanisms.mechanism import (
-    Calibrated,
-    Mechanism,
-    Release,
-    Result,
-    Step,
-    StepCallback,
-    check_admitted,
-    check_budget,
-    check_call,
-)
+from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget
 from consilience.mechanisms.shares import check_workload
-from consilience.mechanisms.source import Source, check_source, exact_counts
-from consilience.privacy import Budget, Cost, Epsilon, Ledger, NoiseSource, Rho
-from consilience.privacy.sensitivity import cell_score
+from consilience.privacy import Budget, Cost, Epsilon, Rho
 from consilience.solvers.planner import Plan
 
 
@@ -97,7 +78,7 @@ class DualQuery(Mechanism):
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedDualQuery(Calibrated):
+class CalibratedDualQuery(CalibratedGame):
     """`DualQuery` with its eta, per count."""
 
     mechanism: DualQuery
@@ -106,79 +87,36 @@ class CalibratedDualQuery(Calibrated):
     cost: Cost
     plan: Plan
 
-    def measure(
-        self,
-        data: Source,
-        *,
-        noise: NoiseSource | None = None,
-        ledger: Ledger | None = None,
-        progress: StepCallback | None = None,
-    ) -> SelectionRelease:
-        """All rounds, one after the other; the whole cost is reserved before the first."""
-        asked = self.mechanism
-        check_source(data, asked.workload.domain, self.budget.neighbours)
-        source = check_call(self.cost, noise, ledger)
-        counts = exact_counts(data, asked.workload.cliques)
-        if ledger is not None:
-            ledger.reserve(self.cost, str(self))
-        game = Game(asked.workload)
+    @property
+    def workload(self) -> Workload:
+        return self.mechanism.workload
+
+    @property
+    def fit(self) -> GameFit:
+        return self.mechanism.fit
+
+    @property
+    def length(self) -> int:
+        return self.mechanism.rounds
+
+    def play(self, chooser: Chooser) -> Iterator[tuple[Choice | None, Ints]]:
+        """Queries that all records so far answer badly, drawn; then one record for them. The first draws see no data."""
+        asked, game = self.mechanism, chooser.game
         rng = np.random.default_rng(asked.seed)
-        one = cell_score(self.budget.neighbours)
-        choices: list[Choice] = []
-        records = np.zeros((0, len(asked.workload.domain)), np.int64)
-        for k in range(asked.rounds):
-            if k == 0:
-                drawn = rng.integers(0, 2 * game.layout.cells, asked.samples).tolist()
-            else:
-                cells, answers = game.cells(records)
-                scores = game.scores(counts, k, cells, answers, data.records)
-                epsilon = Epsilon(2 * self.eta * k)
-                drawn = [source.select(scores, k * one, epsilon) for _ in range(asked.samples)]
-                choices.append(
-                    _choice(float(self.eta) * k * data.records, cells, answers / k, drawn, game)
-                )
-            records = joined([records, self._record(game, drawn, rng)], records.shape[1])
-            if progress is not None:
-                progress(Step("rounds", k + 1, asked.rounds))
-        return SelectionRelease(
-            asked.workload.domain,
-            (),
-            data.records,
-            self.cost,
-            source.private,
-            Selections.of(asked.workload.domain, asked.workload.cliques, choices),
-            records,
-        )
+        drawn = rng.integers(0, 2 * game.layout.cells, asked.samples).tolist()
+        cells, signs = np.array([chosen_cell(j, game.layout.cells) for j in drawn]).T
+        records = self._record(game, cells, signs, rng)
+        yield None, records
+        for k in range(1, asked.rounds):
+            choice = chooser.choose(records, Epsilon(2 * self.eta * k), asked.samples)
+            latest = self._record(game, choice.chosen, choice.signs, rng)
+            records = np.concatenate([records, latest])
+            yield choice, latest
 
-    def reconstruct(self, release: Release, *, progress: StepCallback | None = None) -> Result:
-        """The model of all draws (`GameFit`)."""
-        return reconstruct_game(self.mechanism.fit, self.plan, release, progress)
-
-    def _record(self, game: Game, drawn: Sequence[int], rng: np.random.Generator) -> Ints:
+    def _record(self, game: Game, cells: Ints, signs: Ints, rng: np.random.Generator) -> Ints:
         """One record that satisfies many of the drawn queries; values that no query decides are drawn at random."""
-        pairs = [chosen_cell(j, game.layout.cells) for j in drawn]
-        wanted = game.conditions(
-            np.array([c for c, _ in pairs], np.int64), np.array([s for _, s in pairs], np.int64)
-        )
         costs = 1e-6 * rng.random((1, game.values))
-        starts = np.full((1, self.mechanism.restarts), -1, np.int64)
-        able = np.flatnonzero(wanted.weight > 0)
-        if len(able):
-            starts = rng.choice(able, starts.shape)
-        return game.best(wanted, costs, starts)
+        return game.searched(game.conditions(cells, signs), costs, self.mechanism.restarts, rng)
 
     def __str__(self) -> str:
         return f"DualQuery: {self.mechanism.rounds} rounds of {self.mechanism.samples} draws, eta {float(self.eta):.6g}"
-
-
-def _choice(
-    beta: float, cells: Ints, shares: np.ndarray, drawn: Sequence[int], game: Game
-) -> Choice:
-    pairs = [chosen_cell(j, game.layout.cells) for j in drawn]
-    return Choice(
-        beta,
-        cells,
-        shares,
-        np.array([c for c, _ in pairs], np.int64),
-        np.array([s for _, s in pairs], np.int64),
-    )

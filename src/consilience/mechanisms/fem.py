@@ -10,7 +10,7 @@ likelihood (`measurements.selections`) is fitted from where the records stand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
@@ -19,33 +19,14 @@ import numpy as np
 from consilience.domain import Workload
 from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError
-from consilience.measurements.selections import Choice, Selections
-from consilience.mechanisms.fem_game import (
-    Game,
-    Ints,
-    SelectionRelease,
-    check_game,
-    check_positive,
-    chosen_cell,
-    joined,
-)
+from consilience.measurements.selections import Choice
+from consilience.mechanisms.fem_game import Game, Ints, check_game, check_positive
+from consilience.mechanisms.fem_play import CalibratedGame, Chooser
 from consilience.mechanisms.fem_reconstruct import GameFit
-from consilience.mechanisms.mechanism import (
-    Calibrated,
-    Mechanism,
-    Release,
-    Result,
-    Step,
-    StepCallback,
-    check_admitted,
-    check_budget,
-    check_call,
-)
+from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget
 from consilience.mechanisms.shares import check_workload
-from consilience.mechanisms.source import Source, check_source, exact_counts
-from consilience.privacy import Budget, Cost, Epsilon, Ledger, NoiseSource, Rho, selection_epsilon
+from consilience.privacy import Budget, Cost, Epsilon, Rho, selection_epsilon
 from consilience.privacy.accounting import standard_zcdp_rho
-from consilience.privacy.sensitivity import cell_score
 from consilience.solvers.planner import Plan
 
 PRESETS = {
@@ -125,7 +106,7 @@ class FEM(Mechanism):
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedFEM(Calibrated):
+class CalibratedFEM(CalibratedGame):
     """`FEM` with its rounds and the epsilon of each choice."""
 
     mechanism: FEM
@@ -135,53 +116,26 @@ class CalibratedFEM(Calibrated):
     cost: Cost
     plan: Plan
 
-    def measure(
-        self,
-        data: Source,
-        *,
-        noise: NoiseSource | None = None,
-        ledger: Ledger | None = None,
-        progress: StepCallback | None = None,
-    ) -> SelectionRelease:
-        """All rounds, one after the other; the whole cost is reserved before the first."""
-        fem = self.mechanism
-        check_source(data, fem.workload.domain, self.budget.neighbours)
-        source = check_call(self.cost, noise, ledger)
-        counts = exact_counts(data, fem.workload.cliques)
-        if ledger is not None:
-            ledger.reserve(self.cost, str(self))
-        game = Game(fem.workload)
-        rng = np.random.default_rng(fem.seed)
-        total, sensitivity = data.records, fem.samples * cell_score(self.budget.neighbours)
-        choices: list[Choice] = []
-        made: list[Ints] = []
-        for number in range(1, self.rounds + 1):
-            records = self._records(game, choices, rng)
-            cells, answers = game.cells(records)
-            scores = game.scores(counts, fem.samples, cells, answers, total)
-            cell, sign = chosen_cell(
-                source.select(scores, sensitivity, self.selection), game.layout.cells
-            )
-            beta = float(self.selection.value) * total / 2
-            choices.append(
-                Choice(beta, cells, answers / fem.samples, np.array([cell]), np.array([sign]))
-            )
-            made.append(records)
-            if progress is not None:
-                progress(Step("rounds", number, self.rounds))
-        return SelectionRelease(
-            fem.workload.domain,
-            (),
-            total,
-            self.cost,
-            source.private,
-            Selections.of(fem.workload.domain, fem.workload.cliques, choices),
-            joined(made, len(fem.workload.domain)),
-        )
+    @property
+    def workload(self) -> Workload:
+        return self.mechanism.workload
 
-    def reconstruct(self, release: Release, *, progress: StepCallback | None = None) -> Result:
-        """The model of all choices (`GameFit`)."""
-        return reconstruct_game(self.mechanism.fit, self.plan, release, progress)
+    @property
+    def fit(self) -> GameFit:
+        return self.mechanism.fit
+
+    @property
+    def length(self) -> int:
+        return self.rounds
+
+    def play(self, chooser: Chooser) -> Iterator[tuple[Choice, Ints]]:
+        """Records against all that was chosen before, then the cell that they answer worst."""
+        rng = np.random.default_rng(self.mechanism.seed)
+        choices: list[Choice] = []
+        for _ in range(self.rounds):
+            records = self._records(chooser.game, choices, rng)
+            choices.append(chooser.choose(records, self.selection))
+            yield choices[-1], records
 
     def _records(self, game: Game, choices: Sequence[Choice], rng: np.random.Generator) -> Ints:
         fem = self.mechanism
@@ -191,24 +145,7 @@ class CalibratedFEM(Calibrated):
             np.array([c.chosen[0] for c in choices], np.int64),
             np.array([c.signs[0] for c in choices], np.int64),
         )
-        wanted = np.flatnonzero(past.weight > 0)
-        starts = np.full((fem.samples, fem.restarts), -1, np.int64)
-        if len(wanted):
-            starts = rng.choice(wanted, starts.shape)
-        return game.best(past, costs, starts)
+        return game.searched(past, costs, fem.restarts, rng)
 
     def __str__(self) -> str:
         return f"FEM: {self.rounds} rounds, selection epsilon {float(self.selection.value):.6g}"
-
-
-def reconstruct_game(
-    fit: GameFit, plan: Plan, release: Release, progress: StepCallback | None
-) -> Result:
-    """A result from what a game made public."""
-    if not isinstance(release, SelectionRelease):
-        raise ConsilienceError(f"a game is reconstructed from its own release, got {release!r}")
-    if progress is None:
-        return Result(fit(release, plan), release)
-    progress(Step("reconstructing", 0, fit.iterations))
-    model = fit(release, plan, lambda i: progress(Step("reconstructing", i.number, fit.iterations)))
-    return Result(model, release)

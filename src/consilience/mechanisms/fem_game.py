@@ -112,6 +112,16 @@ class Game:
             )  # fmt: skip
         return records
 
+    def searched(
+        self, wanted: Conjunctions, costs: Buffer, restarts: int, rng: np.random.Generator
+    ) -> Ints:
+        """`best`, each record's search started at as many of the wanted queries."""
+        starts = np.full((len(costs), restarts), -1, np.int64)
+        able = np.flatnonzero(wanted.weight > 0)
+        if len(able):
+            starts = rng.choice(able, starts.shape)
+        return self.best(wanted, costs, starts)
+
     def scores(
         self, counts: CliqueVector, times: int, cells: Ints, answers: Ints, total: int
     ) -> Ints:

@@ -4,8 +4,11 @@
 # ///
 """AIM of dpmm (PyPI), run in an environment of its own: its pins (NumPy 1, OpenDP 0.12) do not go with ours.
 
-python -m venv peer && peer/bin/pip install dpmm==0.1.9
-peer/bin/python experiments/aim_peer.py NAME EPSILON SEED DELTA FOLDER    prints one JSON line
+    python -m venv peers/dpmm && peers/dpmm/bin/pip install dpmm==0.1.9
+    peers/dpmm/bin/python experiments/aim_dpmm.py NAME EPSILON SEED DELTA FOLDER
+
+Prints one JSON line; rounds and seconds go to the standard error as they come. All settings are its own: cap of 80 MB on the
+model, 1,000 iterations of mirror descent a round, warm-started.
 """
 
 from __future__ import annotations
@@ -18,11 +21,24 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from dpmm.models.aim import AIM
-from dpmm.models.base.mbi import Dataset, Domain
+from dpmm.models import aim
+from dpmm.models.base.mbi import Dataset, Domain, FactoredInference, GraphicalModel
+
+
+class Reported(FactoredInference):
+    """The peer's own inference, which says how far it is."""
+
+    def estimate(self, measurements: list, **given: object) -> GraphicalModel:
+        began = time.perf_counter()
+        model = super().estimate(measurements, **given)
+        size = model.size * 8 / 2**20
+        spent = time.perf_counter() - began
+        print(f"{len(measurements)} tables, {size:.2f} MB, {spent:.1f} s", file=sys.stderr)
+        return model
 
 
 def main(name: str, epsilon: float, seed: int, delta: float, folder: Path) -> None:
+    aim.FactoredInference = Reported
     sizes = json.loads((folder / f"{name}-domain.json").read_text())
     frame = pd.read_csv(folder / f"{name}.csv.gz")
     data = Dataset(frame, Domain(list(sizes), list(sizes.values())))
@@ -30,7 +46,7 @@ def main(name: str, epsilon: float, seed: int, delta: float, folder: Path) -> No
     exact = {c: data.project(c).datavector() for c in triples}
     began = time.perf_counter()
     np.random.seed(seed)  # noqa: NPY002  (the peer draws from it)
-    mechanism = AIM(epsilon, delta, prng=np.random.RandomState(seed), degree=3, n_jobs=1)
+    mechanism = aim.AIM(epsilon, delta, prng=np.random.RandomState(seed), degree=3, n_jobs=1)
     _, measured = mechanism._fit(data, W=[(c, 1.0) for c in triples])
     model = mechanism.engine.model
     seconds = time.perf_counter() - began

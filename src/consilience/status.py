@@ -34,6 +34,11 @@ def as_asked(iterations: int) -> Status:
     return Status("iterations done", False, f"stopped after the {iterations} iterations asked for")
 
 
+def not_certified(what: str) -> Status:
+    """A method that minimises nothing has ended as it should: there is no optimum to be close to."""
+    return Status("done, not certified", True, f"{what} minimises no loss, so no gap is stated")
+
+
 def stalled(iterations: int, reached: float, wanted: float, what: str) -> Status:
     return Status(
         "stalled",

@@ -13,7 +13,13 @@ from consilience.inference.model import Model
 from consilience.inference.settings import Settings, solve
 from consilience.measurements import Measurement, SquaredLoss
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import Plan, build_graph, make_plan, plan_for_graph
+from consilience.solvers.planner import (
+    TIME_LIMIT,
+    Plan,
+    build_graph,
+    make_plan,
+    plan_for_graph,
+)
 from consilience.solvers.solution import Iteration, Solution
 
 
@@ -24,6 +30,7 @@ def plan(
     consistency: str | RegionGraph = "auto",
     solver: str = "auto",
     memory: str | int | float = "2 GB",
+    time_limit: float = TIME_LIMIT,
 ) -> Plan:
     """What `reconstruct` would do with the same arguments, without doing it."""
     bound = [m.bind(domain) for m in measurements]
@@ -35,7 +42,13 @@ def plan(
     if isinstance(consistency, RegionGraph):
         return plan_for_graph(consistency, len(cliques), solver, memory, squared=True)
     return make_plan(
-        domain, cliques, consistency=consistency, solver=solver, memory=memory, squared=True
+        domain,
+        cliques,
+        consistency=consistency,
+        solver=solver,
+        memory=memory,
+        squared=True,
+        time_limit=time_limit,
     )
 
 
@@ -47,9 +60,11 @@ def reconstruct(
     consistency: str | RegionGraph = "auto",
     solver: str = "auto",
     memory: str | int | float = "2 GB",
+    time_limit: float = TIME_LIMIT,
     prior: str | None = None,
     possible: Mapping[Clique, Buffer] | None = None,
     likelihood: str = "squared",
+    nonnegativity: str = "optimal",
     iterations: int | None = None,
     tolerance: float = 1e-6,
     seed: int = 0,
@@ -59,11 +74,14 @@ def reconstruct(
     """The closest consistent, non-negative tables to noisy measurements of marginals.
 
     total: number of records if public (replace-one neighbours); None estimates it from the measurements.
-    consistency: "auto" (global where it fits the memory budget, else local), "global", "local", "factor", or a RegionGraph.
+    consistency: "auto" (global where it fits the memory budget and is expected to take no more than time_limit seconds, else
+    local), "global", "local", "factor", or a RegionGraph.
     solver: "auto", "splitting" or "prox". prior: None (maximum likelihood) or "independence" (shrinks tables towards
     what their lower-order marginals say, as far as the noise warrants; biased, usually more accurate).
-    possible: {clique: boolean table}, False where a combination can not occur. seed: for the prior's noise thinning only.
+    possible: {clique: boolean table}, False where a combination can not occur: no answer and no row shows it. seed: for the prior's noise thinning only.
     likelihood: "squared" (least squares, as in the paper) or "laplace" (the exact likelihood of Laplace noise).
+    nonnegativity: "optimal" (part of the least squares problem) or "norm-cut" (the smallest cells pay for the negative ones:
+    often a lower total variation on sparse tables of high order, no certificate).
     progress sees an `Iteration` now and then; on_plan sees the plan before any work is done.
     """
     if prior not in (None, "independence"):
@@ -77,10 +95,20 @@ def reconstruct(
             f"the graph must be over the same domain as the measurements, got {consistency.domain!r}"
         )
     listed = list(measurements)
-    if (prior is not None or likelihood == "laplace") and consistency == "auto":
-        consistency = "local"  # both act on measured tables, which are the local graph's own
+    _check_nonnegativity(nonnegativity, prior, possible, likelihood)
+    if consistency == "auto" and (
+        prior is not None or likelihood == "laplace" or nonnegativity == "norm-cut"
+    ):
+        consistency = "local"  # they act on measured tables, which are the local graph's own
     masks = {(k,) if isinstance(k, str) else tuple(k): m for k, m in (possible or {}).items()}
-    chosen = plan(domain, listed, consistency=consistency, solver=solver, memory=memory)
+    chosen = plan(
+        domain,
+        listed,
+        consistency=consistency,
+        solver=solver,
+        memory=memory,
+        time_limit=time_limit,
+    )
     if on_plan is not None:
         on_plan(chosen)
     loss = SquaredLoss(domain, listed, total)
@@ -104,10 +132,22 @@ def reconstruct(
         seed,
         masks,
         likelihood,
+        nonnegativity,
     )
     trace = Trace(progress)
     solution = solve(loss, graph, settings, trace)
     return model_of(domain, loss, graph, solution, chosen, settings, trace.iterations)
+
+
+def _check_nonnegativity(
+    how: str, prior: str | None, possible: Mapping[Clique, Buffer] | None, likelihood: str
+) -> None:
+    if how not in ("optimal", "norm-cut"):
+        raise ConsilienceError(f"nonnegativity must be 'optimal' or 'norm-cut', got {how!r}")
+    if how == "norm-cut" and (prior is not None or possible or likelihood != "squared"):
+        raise ConsilienceError(
+            "nonnegativity='norm-cut' works with prior=None, likelihood='squared' and no declared impossible cells"
+        )
 
 
 def model_of(

@@ -13,6 +13,7 @@ from consilience.errors import ConsilienceError
 from consilience.inference.impossible import held
 from consilience.measurements import SquaredLoss
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.norm_cut import norm_cut_fit
 from consilience.solvers.prior import fit_with_prior
 from consilience.solvers.prox import prox_pgm
 from consilience.solvers.solution import Iteration, Solution
@@ -34,6 +35,7 @@ class Settings:
     seed: int = 0
     possible: Mapping[Clique, Buffer] = field(default_factory=dict)
     likelihood: str = "squared"
+    nonnegativity: str = "optimal"
 
 
 def solve(
@@ -49,6 +51,8 @@ def solve(
     """
     if settings.prior is not None:
         return _solve_with_prior(loss, graph, settings, progress)
+    if settings.nonnegativity == "norm-cut":
+        return norm_cut_fit(loss, graph, callback=progress)
     if settings.solver == "splitting":
         return splitting(
             loss,

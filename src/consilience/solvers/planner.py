@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from consilience.domain import Clique, Domain, closure, maximal
@@ -21,20 +21,29 @@ SOLVERS = ("splitting", "prox")
 ROOT_BUFFERS = {"splitting": 5.0, "prox": 9.0}
 CELL_PASSES_PER_SECOND = 1.5e8
 TYPICAL_ITERATIONS = {"splitting": 300, "prox": 1500}
-GLOBAL_TIMES_AS_MANY = 5
-"""Junction-tree tables that nothing measures directly take longer to settle."""
+GLOBAL_TIMES_AS_MANY = 30
+"""Junction-tree tables that nothing measures directly: three times the work in an iteration, and as a rule ten times as many.
+
+How many is a matter of the data: from fewer than these to many times more (Titanic's 28 pairs, 1.6 million cells: thousands).
+"""
+TIME_LIMIT = 60.0
+"""Seconds that "auto" may spend on global consistency, by the plan's own estimate: from counts of operations, not from a clock."""
 BASE_BYTES = 2_000_000
 
 
 @dataclass(frozen=True)
 class Option:
-    """One way to reconstruct: which consistency, how many cells, bytes at the peak, rough seconds, and whether it fits."""
+    """One way to reconstruct: which consistency, how many cells, bytes at the peak, rough seconds.
+
+    fits: the memory budget. quick: whether it keeps to the time limit.
+    """
 
     consistency: str
     cells: int
     bytes: int
     seconds: float
     fits: bool
+    quick: bool = True
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,7 @@ class Plan:
     cliques: int
     reason: str
     options: tuple[Option, ...]
+    time_limit: float = TIME_LIMIT
 
     def __str__(self) -> str:
         lines = [
@@ -56,12 +66,13 @@ class Plan:
         ]
         for o in self.options:
             mark = "->" if o.consistency == self.consistency else "  "
-            fit = "fits" if o.fits else "does not fit"
+            fit = _fit(o)
             lines.append(
                 f"{mark} {o.consistency:<7} {_count(o.cells):>9} cells  {show_bytes(o.bytes):>9}  "
                 f"about {_time(o.seconds):>7}  {fit}"
             )
-        lines.append(f"   memory budget {show_bytes(self.budget)}: {self.reason}")
+        limits = f"memory budget {show_bytes(self.budget)}, time limit {_time(self.time_limit)}"
+        lines.append(f"   {limits}: {self.reason}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -71,11 +82,12 @@ class Plan:
                 _count(o.cells),
                 show_bytes(o.bytes),
                 f"about {_time(o.seconds)}",
-                "yes" if o.fits else "no",
+                _fit(o),
             )
             for o in self.options
         ]
-        head = ("consistency", "cells", "memory", "time", f"fits {show_bytes(self.budget)}")
+        limits = f"{show_bytes(self.budget)}, {_time(self.time_limit)}"
+        head = ("consistency", "cells", "memory", "time", f"fits {limits}")
         title = f"Plan: {self.cliques} measured cliques, solver {self.solver}"
         return html_table(title, rows, head, note=self.reason)
 
@@ -106,19 +118,26 @@ def make_plan(
     solver: str,
     memory: str | int | float,
     squared: bool,
+    time_limit: float = TIME_LIMIT,
 ) -> Plan:
     """Price the junction tree, the saturated graph and the factor graph, and choose.
 
-    "auto" takes global consistency where it fits the budget, else local. A consistency named by the caller is kept or
-    refused with advice, never changed.
+    "auto" takes global consistency where it fits the budget and is expected to keep to the time limit, else local. A
+    consistency named by the caller is kept or refused with advice, never changed.
     """
+    if not time_limit > 0:
+        raise ConsilienceError(
+            f"time_limit must be a positive number of seconds, got {time_limit!r}"
+        )
     measured = tuple(dict.fromkeys(c for c in cliques if c))
     budget = parse_bytes(memory)
     chosen_solver = _choose_solver(solver, squared)
-    options = tuple(_price(domain, measured, name, chosen_solver, budget) for name in CONSISTENCIES)
+    priced = (_price(domain, measured, name, chosen_solver, budget) for name in CONSISTENCIES)
+    options = tuple(replace(o, quick=o.seconds <= time_limit) for o in priced)
     by_name = {o.consistency: o for o in options}
     if consistency == "auto":
-        order = [by_name["global"], by_name["local"]]
+        whole = by_name["global"]
+        order = [whole, by_name["local"]] if whole.quick else [by_name["local"]]
         pick = next((o for o in order if o.fits), None)
         if pick is None:
             _refuse(
@@ -126,11 +145,7 @@ def make_plan(
                 budget,
                 "even local consistency does not fit; measure fewer or smaller cliques",
             )
-        reason = (
-            "the junction tree fits, so answers are globally consistent"
-            if pick.consistency == "global"
-            else f"the junction tree would need {show_bytes(by_name['global'].bytes)}, so answers are locally consistent"
-        )
+        reason = _reason(whole, pick)
     elif consistency in by_name:
         pick = by_name[consistency]
         if not pick.fits:
@@ -149,7 +164,16 @@ def make_plan(
         len(measured),
         reason,
         options,
+        time_limit,
     )
+
+
+def _reason(whole: Option, pick: Option) -> str:
+    if pick is whole:
+        return "the junction tree fits, so answers are globally consistent"
+    need = f"take about {_time(whole.seconds)}" if whole.fits else f"need {show_bytes(whole.bytes)}"
+    more = " (ask for global consistency to wait for it)" if whole.fits else ""
+    return f"the junction tree would {need}, so answers are locally consistent{more}"
 
 
 def plan_for_graph(
@@ -239,6 +263,10 @@ def _refuse(option: Option, budget: int, advice: str) -> NoReturn:
         option.bytes,
         budget,
     )
+
+
+def _fit(o: Option) -> str:
+    return "does not fit" if not o.fits else "fits" if o.quick else "fits, slow"
 
 
 def _count(n: int) -> str:

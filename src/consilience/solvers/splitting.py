@@ -130,14 +130,23 @@ class End:
 
 
 def finish(solver: SplitProblem, x: Buffer, look: Check) -> End:
-    """The feasible point on every region: roots mixed with the uniform table, the rest summed from a parent.
+    """The feasible point on every region.
 
-    Where cells are impossible the uniform table will not do: they are emptied and sweeps restore consistency.
+    Where cells are impossible mixing with the uniform table will not do: they are emptied and sweeps restore consistency.
     """
+    graph, tau = solver.graph, feasible(solver, x, look.shrink)
+    if solver.allowed is None:
+        return End(tau, graph.local_polytope_violation(tau), look.objective * solver.scale)
+    tau, violation = respect(graph, tau, solver.allowed, inner_point(graph, solver.allowed))
+    return End(tau, violation, solver.loss.bind(graph.layout).value_and_grad(tau.values)[0])
+
+
+def feasible(solver: SplitProblem, x: Buffer, shrink: float) -> CliqueVector:
+    """Roots mixed with the uniform table until nothing is negative, all other regions summed from a parent."""
     graph = solver.graph
     count = solver.ties.roots.cells
-    if look.shrink > 0.0:
-        x = (1.0 - look.shrink) * x + look.shrink * np.repeat(1.0 / count, count)
+    if shrink > 0.0:
+        x = (1.0 - shrink) * x + shrink * np.repeat(1.0 / count, count)
     x = np.maximum(x, 0.0)
     tau = CliqueVector(graph.layout)
     for i, clique in enumerate(solver.root_cliques):
@@ -149,7 +158,4 @@ def finish(solver: SplitProblem, x: Buffer, look: Check) -> End:
         above, below = graph.regions[parent_of[c]], set(graph.regions[c])
         axes = tuple(i for i, a in enumerate(above) if a not in below)
         tau[graph.regions[c]][...] = tau[above].sum(axis=axes)
-    if solver.allowed is None:
-        return End(tau, graph.local_polytope_violation(tau), look.objective * solver.scale)
-    tau, violation = respect(graph, tau, solver.allowed, inner_point(graph, solver.allowed))
-    return End(tau, violation, solver.loss.bind(graph.layout).value_and_grad(tau.values)[0])
+    return tau

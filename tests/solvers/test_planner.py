@@ -100,6 +100,26 @@ def test_the_budget_decides() -> None:
     assert (roomy, tight) == ("global", "local")
 
 
+def test_the_time_limit_decides_beside_the_budget() -> None:
+    """Titanic's 28 pairs: the junction tree is one small table of memory and a long wait."""
+    titanic = Domain(dict(zip("abcdefgh", (2, 3, 2, 11, 9, 10, 12, 11), strict=True)))
+    pairs = list(combinations(titanic.attributes, 2))
+    usual = planned(titanic, pairs)
+    assert usual.consistency == "local"
+    assert next(o for o in usual.options if o.consistency == "global").fits
+    assert "fits, slow" in str(usual)
+    assert "time limit 60.0 s: the junction tree would take about" in str(usual)
+    assert "ask for global consistency to wait for it" in usual.reason
+    assert planned(titanic, pairs, time_limit=1e6).consistency == "global"
+    assert planned(titanic, pairs, time_limit=float("inf")).consistency == "global"
+    assert planned(titanic, pairs, consistency="global").consistency == "global", "asked for"
+    assert planned(WIDE, CHAIN, time_limit=1.0).consistency == "global", "a tree is quick"
+    assert planned(titanic, pairs) == usual, "no clock is read"
+    for wrong in (0, -1, float("nan")):
+        with pytest.raises(ConsilienceError, match="time_limit must be a positive number"):
+            planned(titanic, pairs, time_limit=wrong)
+
+
 def test_what_does_not_fit_is_refused_with_advice() -> None:
     with pytest.raises(
         CapacityError, match=r"local consistency must fit .* 2.0 MB.*measure fewer"

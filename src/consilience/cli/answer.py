@@ -73,7 +73,10 @@ def answer(
         trust = model.trust(joint) if joint else None
     spread: NDArray[np.float64] | None = None
     measured = not joint or model.in_model(joint)
-    if joint and (errors == "all" or (errors == "auto" and measured)):
+    noisy = bool(
+        model.measurements
+    )  # choices alone (fem, dual-query) have no noise of a known width
+    if joint and (errors == "all" or (errors == "auto" and measured and noisy)):
         with output.working("standard errors") as report:
             method = "auto" if measured else "bootstrap"
             spread = model.stderr(
@@ -106,7 +109,9 @@ def answer(
     if trust is not None:
         style = None if rests == "measured" else "yellow"
         output.say(f"{rests}: {trust}", style)
-        if not measured and errors == "auto":
+        if not noisy:
+            output.say("no standard error: choices were published, not counts with known noise")
+        elif not measured and errors == "auto":
             output.say("its standard error needs refits of the model; ask with --errors all", style)
     if not published.private:
         output.say(str(published.facts.get("mark")), "red")

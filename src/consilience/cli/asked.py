@@ -25,8 +25,9 @@ from consilience.mechanisms import (
     ResidualPlanner,
 )
 from consilience.privacy import Budget
+from consilience.solvers.planner import TIME_LIMIT
 
-PASSED_ON = ("consistency", "memory", "prior")
+PASSED_ON = ("consistency", "memory", "time_limit", "prior")
 """Settings of the reconstruction that mechanisms which measure tables take."""
 
 
@@ -84,6 +85,16 @@ REGISTRY: Mapping[str, Choice] = {
 }
 
 
+time_limit_option = click.option(
+    "--time-limit",
+    type=float,
+    default=TIME_LIMIT,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --consistency auto: global only if it is expected to take no longer.",
+)
+
+
 def asked_options(neighbours_required: bool) -> Callable[[Any], Any]:
     """--epsilon, --delta, --rho, --neighbours, --accounting, --workload, --mechanism, --option and how to reconstruct."""
     names = "\b\n" + "\n".join(f"{name}: {c.line}" for name, c in REGISTRY.items())
@@ -135,6 +146,7 @@ def asked_options(neighbours_required: bool) -> Callable[[Any], Any]:
             "--consistency", default="auto", show_default=True, help="auto, global or local."
         ),
         click.option("--memory", default="2 GB", show_default=True, help="For the reconstruction."),
+        time_limit_option,
         click.option(
             "--prior",
             type=click.Choice(["independence"]),
@@ -175,10 +187,11 @@ def read_asked(schema: Schema, words: Mapping[str, Any]) -> Asked:
         raise ConsilienceError(f"the mechanism must be one of {', '.join(REGISTRY)}, got {name!r}")
     choice = REGISTRY[name]
     options = dict(_own_option(name, choice, given) for given in words["own"])
-    usual = {"consistency": "auto", "memory": "2 GB", "prior": None}
+    usual = {"consistency": "auto", "memory": "2 GB", "time_limit": TIME_LIMIT, "prior": None}
     unused = [k for k in PASSED_ON if k not in choice.passed and words[k] != usual[k]]
     if unused:
-        raise ConsilienceError(f"{name} does not take --{unused[0]}; leave it out")
+        word = unused[0].replace("_", "-")
+        raise ConsilienceError(f"{name} does not take --{word}; leave it out")
     passed = {k: words[k] for k in choice.passed}
     if schema.impossible:
         if not choice.passed:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from consilience.cli.asked import time_limit_option
 from consilience.cli.given import from_tables
 from consilience.cli.shell import Output, json_option, quiet_option
 from consilience.cli.words import versions
@@ -33,6 +34,7 @@ What protects the people in them is the noise that was in those tables; this add
     "--consistency", default="auto", show_default=True, help="auto, global, local or factor."
 )
 @click.option("--memory", default="2 GB", show_default=True)
+@time_limit_option
 @click.option("--prior", type=click.Choice(["independence"]))
 @json_option
 @quiet_option

@@ -78,7 +78,8 @@ def reconstruct(
     local), "global", "local", "factor", or a RegionGraph.
     solver: "auto", "splitting" or "prox". prior: None (maximum likelihood) or "independence" (shrinks tables towards
     what their lower-order marginals say, as far as the noise warrants; biased, usually more accurate).
-    possible: {clique: boolean table}, False where a combination can not occur: no answer and no row shows it. seed: for the prior's noise thinning only.
+    possible: {clique: boolean table}, False where a combination can not occur, which no answer and no row then shows.
+    seed: for the prior's noise thinning only.
     likelihood: "squared" (least squares, as in the paper) or "laplace" (the exact likelihood of Laplace noise).
     nonnegativity: "optimal" (part of the least squares problem) or "norm-cut" (the smallest cells pay for the negative ones:
     often a lower total variation on sparse tables of high order, no certificate).

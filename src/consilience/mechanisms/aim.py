@@ -43,7 +43,7 @@ from consilience.privacy import (
 )
 from consilience.privacy.noise import checked_width
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import Plan
+from consilience.solvers.planner import TIME_LIMIT, Plan
 
 ROUNDS_PER_ATTRIBUTE = 16
 SELECT_SHARE = Fraction(1, 10)
@@ -67,6 +67,7 @@ class AIM(Mechanism):
     memory: str | int | float = "2 GB"
     tolerance: float = 1e-6
     possible: Masks = field(default_factory=dict)
+    time_limit: float = TIME_LIMIT
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
@@ -81,7 +82,13 @@ class AIM(Mechanism):
     @property
     def settings(self) -> Settings:
         return Settings(
-            self.consistency, self.solver, self.prior, self.memory, self.tolerance, self.possible
+            self.consistency,
+            self.solver,
+            self.prior,
+            self.memory,
+            self.tolerance,
+            self.possible,
+            self.time_limit,
         )
 
     @cached_property

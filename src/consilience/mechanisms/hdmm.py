@@ -42,7 +42,7 @@ from consilience.privacy import (
 )
 from consilience.privacy.noise import checked_width
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import Plan
+from consilience.solvers.planner import TIME_LIMIT, Plan
 
 LONGEST = 2048
 """Values of an ordered attribute: its strategy takes n^3 / 16 operations per step of the descent."""
@@ -71,6 +71,7 @@ class HDMM(Tables):
     restarts: int = 3
     seed: int = 0
     possible: Masks = field(default_factory=dict)
+    time_limit: float = TIME_LIMIT
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
@@ -94,7 +95,13 @@ class HDMM(Tables):
     @property
     def settings(self) -> Settings:
         return Settings(
-            self.consistency, self.solver, self.prior, self.memory, self.tolerance, self.possible
+            self.consistency,
+            self.solver,
+            self.prior,
+            self.memory,
+            self.tolerance,
+            self.possible,
+            self.time_limit,
         )
 
     def query(self, attributes: Any) -> Query:

@@ -42,7 +42,7 @@ from consilience.privacy import (
 from consilience.privacy.noise import checked_width
 from consilience.privacy.units import Real, exact, positive
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import Plan
+from consilience.solvers.planner import TIME_LIMIT, Plan
 
 LAWS = ("auto", "laplace", "gaussian")
 ALLOWANCES = ("noise", "cells")
@@ -73,6 +73,7 @@ class MWEM(Mechanism):
     memory: str | int | float = "2 GB"
     tolerance: float = 1e-6
     possible: Masks = field(default_factory=dict)
+    time_limit: float = TIME_LIMIT
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
@@ -122,7 +123,13 @@ class MWEM(Mechanism):
     @property
     def settings(self) -> Settings:
         return Settings(
-            self.consistency, self.solver, self.prior, self.memory, self.tolerance, self.possible
+            self.consistency,
+            self.solver,
+            self.prior,
+            self.memory,
+            self.tolerance,
+            self.possible,
+            self.time_limit,
         )
 
     def calibrate(self, budget: Budget) -> CalibratedMWEM:
@@ -206,6 +213,11 @@ class CalibratedMWEM(CalibratedAdaptive):
     @property
     def candidates(self) -> tuple[Clique, ...]:
         return self.mechanism.workload.cliques
+
+    @property
+    def exact(self) -> bool:
+        asked = self.settings
+        return (asked.consistency, asked.solver, asked.prior) == ("auto", "auto", None)
 
     @property
     def least_noise(self) -> float:

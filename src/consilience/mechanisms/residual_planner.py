@@ -40,7 +40,7 @@ from consilience.privacy import (
 )
 from consilience.privacy.noise import checked_width
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import Plan
+from consilience.solvers.planner import TIME_LIMIT, Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +58,7 @@ class ResidualPlanner(Tables):
     memory: str | int | float = "2 GB"
     tolerance: float = 1e-6
     possible: Masks = field(default_factory=dict)
+    time_limit: float = TIME_LIMIT
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
@@ -65,7 +66,13 @@ class ResidualPlanner(Tables):
     @property
     def settings(self) -> Settings:
         return Settings(
-            self.consistency, self.solver, self.prior, self.memory, self.tolerance, self.possible
+            self.consistency,
+            self.solver,
+            self.prior,
+            self.memory,
+            self.tolerance,
+            self.possible,
+            self.time_limit,
         )
 
     def calibrate(self, budget: Budget) -> CalibratedResidualPlanner:

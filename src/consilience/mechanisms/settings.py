@@ -11,7 +11,13 @@ from consilience.inference import Model, reconstruct
 from consilience.inference.impossible import Masks, check_masks
 from consilience.measurements import Measurement
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import Plan, build_graph, make_plan, plan_for_graph
+from consilience.solvers.planner import (
+    TIME_LIMIT,
+    Plan,
+    build_graph,
+    make_plan,
+    plan_for_graph,
+)
 from consilience.solvers.solution import Iteration
 
 
@@ -25,6 +31,7 @@ class Settings:
     memory: str | int | float = "2 GB"
     tolerance: float = 1e-6
     possible: Masks = field(default_factory=dict, compare=False)
+    time_limit: float = TIME_LIMIT
 
     def plan(self, domain: Domain, cliques: Sequence[Clique]) -> Plan:
         """What reconstruction will need; refuses here what would fail after the budget was spent."""
@@ -47,6 +54,7 @@ class Settings:
             solver=self.solver,
             memory=self.memory,
             squared=True,
+            time_limit=self.time_limit,
         )
         if self.possible:
             self._check_possible(build_graph(domain, cliques, plan.consistency))
@@ -99,6 +107,7 @@ class Settings:
             prior=self.prior,
             tolerance=self.tolerance,
             possible=self.possible,
+            time_limit=self.time_limit,
             progress=progress,
         )
 

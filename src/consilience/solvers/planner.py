@@ -27,7 +27,7 @@ GLOBAL_TIMES_AS_MANY = 30
 How many is a matter of the data: from fewer than these to many times more (Titanic's 28 pairs, 1.6 million cells: thousands).
 """
 TIME_LIMIT = 60.0
-"""Seconds that "auto" may spend on global consistency, by the plan's own estimate: from counts of operations, not from a clock."""
+"""Seconds that "auto" may spend on global consistency, by the plan's own estimate: operations counted, no clock read."""
 BASE_BYTES = 2_000_000
 
 

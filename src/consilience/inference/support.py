@@ -129,6 +129,12 @@ class SupportTree:
         return cls._joined(tree, [], most) if tree.cells <= most else None
 
     @classmethod
+    def confined(cls, tree: JunctionTree, masks: Masks, most: int) -> SupportTree | None:
+        """The tree with the cells that no mask forbids; None if there are more than `most`, or none at all."""
+        found = cls._joined(tree, masks, most)
+        return found if found is not None and all(map(len, found.cells)) else None
+
+    @classmethod
     def _joined(cls, tree: JunctionTree, masks: Masks, most: int) -> SupportTree | None:
         members = tuple(tree.domain.axes(c) for c in tree.cliques)
         cells: list[Cells] = []
@@ -160,15 +166,17 @@ class SupportTree:
 
     def _covers(self, targets: CliqueVector) -> bool:
         """Whether nearly all of every target's mass lies on possible cells."""
-        if not all(map(len, self.cells)):
-            return False
+        return all(map(len, self.cells)) and self.uncovered(targets) <= UNCOVERED
+
+    def uncovered(self, targets: CliqueVector) -> float:
+        """The largest part of a target's mass that lies on no possible cell."""
+        worst = 0.0
         for clique, table in targets.items():
             wanted = self.tree.domain.axes(clique)
             seen = np.zeros(table.size, np.bool_)
             seen[self.located(self.home(wanted), wanted)] = True
-            if float(table.reshape(-1)[~seen].sum()) > UNCOVERED:
-                return False
-        return True
+            worst = max(worst, float(table.reshape(-1)[~seen].sum()))
+        return worst
 
     def home(self, wanted: Members) -> int:
         """The clique with the fewest possible cells that holds these attributes."""

@@ -51,7 +51,7 @@ def fit_tree(
     tolerance: float = TOLERANCE,
 ) -> TreeFit:
     """Walk around the tree until every target is met; `theta` (on cliques inside the tree) is a warm start."""
-    path = _Path(support, targets)
+    path = TreePath(support, targets)
     walk, last = path.walk(fitting=True), path.walk(fitting=False)
     potentials = path.potentials(theta)
     x, below = path.calibrated(potentials)
@@ -59,21 +59,22 @@ def fit_tree(
     sums = np.empty((proportional.MOST_BLOCKS, max(path.widths)))
     distance = np.zeros(len(walk.clique))
     args = (x, below, targets.values, potentials, factor, sums)
+    to_meet = np.full(len(targets.cliques), np.inf)
     best, misfit, pace, idle, done = np.inf, np.inf, 1.0, 0, 0
     while done < tours and misfit > tolerance:
-        proportional.walk(walk, *args, distance, pace)
+        proportional.walk(walk, *args, distance, pace, to_meet)
         misfit = float(distance.max(initial=0.0))
         done += 1
         idle = 0 if misfit < (1 - 1e-4) * best else idle + 1
         best = min(best, misfit)
         if idle >= PATIENCE and pace > SLOWEST:
             pace, idle = pace / 2, 0
-    proportional.walk(last, *args, np.zeros(len(last.clique)), 1.0)
+    proportional.walk(last, *args, np.zeros(len(last.clique)), 1.0, to_meet)
     tables = tuple(t / t.sum() for t in np.split(x, path.at[1:-1]))
     return TreeFit(support, tables, CliqueVector(targets.layout, potentials), misfit, done)
 
 
-class _Path:
+class TreePath:
     """The tree and its targets as index arrays: cliques in walking order, separators, targets, and maps between them."""
 
     def __init__(self, support: SupportTree, targets: CliqueVector) -> None:

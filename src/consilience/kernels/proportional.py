@@ -3,7 +3,7 @@
 The walk enters a clique, multiplies in what it was told, meets the clique's targets one after another, then visits the cliques
 below and hears them. Wherever the walk is, the table there is the exact marginal of the current distribution, so
 every step is a true projection. A clique's table lists only the cells that can occur; a map says which cell of a separator
-or target each of them belongs to.
+or target each of them belongs to. Targets of finite stiffness are approached instead of met: noisy tables.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ WIDEST = 25.0
 """Potentials are kept within plus and minus this: targets that contradict each other would drive them on until they overflow."""
 BLOCK_CELLS = 1 << 16
 MOST_BLOCKS = 8
+NEWTON = 30
 """Large cliques are cut into blocks with sums of their own, added in order: bits do not depend on the number of threads."""
 
 
@@ -81,6 +82,57 @@ def _meet(have: Any, want: Any, theta: Any, factor: Any, pace: float) -> float:
 
 
 @njit(**LOOP)
+def _approach(
+    have: Any, want: Any, theta: Any, factor: Any, stiffness: float, a: Any, f: Any, d: Any
+) -> float:
+    """One block of the dual of: minimise KL + stiffness / 2 ||q - want||^2. Its L1 move comes back.
+
+    The optimum has theta = stiffness (want - q) and q = have exp(theta - old theta - zeta), so that log q + stiffness q =
+    log have - old theta + stiffness want - zeta; zeta makes q sum to one. Newton on log q (kept in `factor`) and zeta together.
+    """
+    for j in range(have.size):
+        if have[j] <= LEAST_SUM:
+            continue
+        a[j] = log(have[j]) - theta[j] + stiffness * want[j]
+        z = a[j] + log(
+            stiffness
+        )  # stiffness q is Wright's omega of z: a start that Newton can not overshoot from
+        factor[j] = log(z - log(z)) if z > 1.0 else z - log(1.0 + exp(z))
+        factor[j] -= log(stiffness)
+    zeta = 0.0
+    for _ in range(NEWTON):
+        total, pull, slope = 0.0, 0.0, 0.0
+        for j in range(have.size):
+            if have[j] <= LEAST_SUM:
+                continue
+            q = exp(factor[j])
+            d[j] = 1.0 / (1.0 + stiffness * q)
+            f[j] = factor[j] + stiffness * q - a[j] + zeta
+            total += q
+            pull += q * f[j] * d[j]
+            slope += q * d[j]
+        if slope <= 0.0:
+            break
+        change = min(max((total - 1.0 - pull) / slope, -1.0), 1.0)
+        zeta += change
+        for j in range(have.size):
+            if have[j] > LEAST_SUM:
+                factor[j] -= (f[j] + change) * d[j]
+        if abs(total - 1.0) < 1e-10 and abs(change) < 1e-10:
+            break
+    distance = 0.0
+    for j in range(have.size):
+        if have[j] <= LEAST_SUM:
+            factor[j] = 1.0
+            continue
+        q = exp(factor[j])
+        distance += abs(q - have[j])
+        factor[j] = q / have[j]
+        theta[j] = stiffness * (want[j] - q)
+    return distance
+
+
+@njit(**LOOP)
 def _pass_on(have: Any, before: Any, factor: Any) -> None:
     """A separator takes its new sums; what its other side is to be multiplied by is new over old."""
     for j in range(have.size):
@@ -101,10 +153,12 @@ def walk(
     sums: Any,
     distance: Any,
     pace: float,
+    stiffness: Any,
 ) -> None:
     """Once around the tree. `distance[i]` is how far, in L1, step i found its target (0 where it had none).
 
-    `below` holds the separators' sums, then the targets'; `factor` is as long; `sums` has MOST_BLOCKS rows.
+    `below` holds the separators' sums, then the targets'; `factor` is as long; `sums` has MOST_BLOCKS rows. `stiffness` has
+    an entry per target, infinite for those to be met; `pace` is for these.
     """
     start = steps.below[steps.measured]
     for i in range(steps.clique.size):
@@ -138,7 +192,14 @@ def walk(
         have, after = sums[0, :width], factor[t_lo : t_lo + width]
         if steps.fits[i]:
             a = t_lo - start
-            distance[i] = _meet(have, target[a : a + width], theta[a : a + width], after, pace)
+            want, potential = target[a : a + width], theta[a : a + width]
+            stiff = stiffness[t - steps.measured]
+            if stiff == np.inf:
+                distance[i] = _meet(have, want, potential, after, pace)
+            else:
+                distance[i] = _approach(
+                    have, want, potential, after, stiff, sums[1], sums[2], sums[3]
+                )
         else:
             _pass_on(have, below[t_lo : t_lo + width], after)
 

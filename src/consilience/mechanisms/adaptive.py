@@ -51,6 +51,11 @@ class CalibratedAdaptive(Calibrated):
         """Every clique that may be measured."""
 
     @property
+    def exact(self) -> bool:
+        """Whether measurements are fitted by one distribution over the whole domain, as far as that can be kept."""
+        return False
+
+    @property
     @abstractmethod
     def least_noise(self) -> float:
         """Expected L1, in counts, of the noise in the table that gets least of it in the first round."""
@@ -72,7 +77,9 @@ class CalibratedAdaptive(Calibrated):
         counts = exact_counts(data, self.candidates)
         if ledger is not None:
             ledger.reserve(self.cost, str(self))
-        refit = Refit(self.domain, None if total is None else float(total), self.settings)
+        refit = Refit(
+            self.domain, None if total is None else float(total), self.settings, self.exact
+        )
         return Run(self.policy, self.cost, counts, total, source, refit, progress)
 
     def measure(
@@ -98,7 +105,7 @@ class CalibratedAdaptive(Calibrated):
         if progress is not None:
             progress(Step("reconstructing", 0, 1))
         total = None if release.total is None else float(release.total)
-        fit = Refit(release.domain, total, self.settings)
+        fit = Refit(release.domain, total, self.settings, self.exact)
         model = fit(release.measurements, self.settings.tolerance)
         if progress is not None:
             progress(Step("reconstructing", 1, 1))

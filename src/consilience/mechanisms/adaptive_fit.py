@@ -1,36 +1,48 @@
 """Refits: the model of a growing list of measurements, each fit started from the one before it.
 
 Free of privacy cost: what comes in is noisy already. One more clique adds one table to the problem; every other
-table keeps its place in the splitting solver's state, so a round costs a few iterations.
+table keeps its place in the splitting solver's state, so a round costs a few iterations. Exact fits grow with the
+list as well: the model of the round before says which cells can occur.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, Domain
+from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.inference import Model
 from consilience.inference import Settings as ModelSettings
-from consilience.inference.backbone import Backbone, backbone_of
+from consilience.inference.backbone import CELL_BYTES, Backbone, backbone_of
+from consilience.inference.growing import MOST_CELLS, GrowingModel
 from consilience.inference.impossible import emptied, held
+from consilience.inference.noisy_fit import NoisyTables
 from consilience.inference.out_of_model import inferred
 from consilience.inference.reconstruct import model_of
 from consilience.measurements import Measurement, SquaredLoss
 from consilience.mechanisms.settings import Settings
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import build_graph
+from consilience.solvers.planner import build_graph, parse_bytes
+from consilience.solvers.polish import polish_tables
+from consilience.solvers.solution import Solution
 from consilience.solvers.split_problem import SplitProblem
 from consilience.solvers.splitting import run
+from consilience.status import Status
 
 ROUND_TOLERANCE = 1e-4
 """Relative gap of the fits between rounds, which only rank candidates; the last fit takes the caller's."""
 
 BACKBONE_MEMORY = "32 MB"
 """For the backbone of a round, which is made as often as there are rounds."""
+
+STOPPED = Status(
+    "stopped early",
+    True,
+    "on purpose: a closer fit would follow the noise, so no small gap is aimed at",
+)
 
 _BATCH_CELLS = 2_000_000
 """Answers alive at a time while candidates are scored."""
@@ -43,11 +55,18 @@ def local_where_auto(settings: Settings) -> Settings:
 
 @dataclass
 class Refit:
-    """Fits to more and more measurements of one table. Mutable: keeps the solver's state between calls."""
+    """Fits to more and more measurements of one table. Mutable: keeps the solver's state between calls.
+
+    `exact` fits a distribution over the whole domain (inference/growing.py) instead of tables that agree locally, as long as
+    every measurement is of a table itself.
+    """
 
     domain: Domain
     total: float | None
     settings: Settings
+    exact: bool = False
+    _growing: GrowingModel | None = None
+    _made: list[tuple[Model, Backbone]] = field(default_factory=list)
     _tables: dict[Clique, Buffer] = field(default_factory=dict)
     _rho: float = 1.0
 
@@ -59,15 +78,48 @@ class Refit:
         began = perf_counter()
         loss = SquaredLoss(self.domain, measurements, self.total)
         graph = build_graph(self.domain, loss.cliques, str(settings.consistency))
+        asked = ModelSettings(
+            "splitting", self.total is not None, None, tolerance, possible=settings.possible
+        )
+        grown = self._grown(loss, graph, began) if self.exact else None
+        if grown is not None:
+            solution, backbone = grown
+            model = model_of(self.domain, loss, graph, solution, None, asked)
+            self._made = [*self._made[-1:], (model, backbone)]
+            return model
         problem = SplitProblem(graph, loss, held(graph, settings.possible))
         self._carry_into(problem)
         solution = run(problem, began, None, tolerance, None)
         self._tables = dict(_spans(problem))
         self._rho = problem.rho
-        asked = ModelSettings(
-            "splitting", self.total is not None, None, tolerance, possible=settings.possible
-        )
         return model_of(self.domain, loss, graph, solution, None, asked)
+
+    def backbone_of(self, model: Model) -> Backbone | None:
+        """The exact model that a model of the last two calls was read off; None for one that was fitted locally."""
+        return next((b for m, b in self._made if m is model), None)
+
+    def _grown(
+        self, loss: SquaredLoss, graph: RegionGraph, began: float
+    ) -> tuple[Solution, Backbone] | None:
+        """Tables of the exact model, or beside it, and that model; None where there is none."""
+        part = loss.separable()
+        if part.rest:
+            return None
+        if self._growing is None:
+            cells = parse_bytes(self.settings.memory) // CELL_BYTES
+            self._growing = GrowingModel(self.domain, min(cells, MOST_CELLS))
+        grown, noisy = self._growing, NoisyTables(part.targets, part.weights)
+        backbone = grown.take([m.clique for m in loss.measurements if m.clique], noisy)
+        if backbone is None:
+            return None
+        roots = [graph.regions[i] for i in graph.roots]
+        tables = CliqueVector.from_tables(self.domain, grown.tables(roots, noisy))
+        tau, violation = polish_tables(graph, tables)
+        value, _ = loss.bind(tau.layout).value_and_grad(tau.values)
+        method = f"exact model of {len(grown.inside)} tables on possible cells"
+        seconds = perf_counter() - began
+        solution = Solution(tau, value, 0.0, violation, grown.steps, seconds, STOPPED, method)
+        return solution, backbone
 
     def _carry_into(self, problem: SplitProblem) -> None:
         """Tables that were there before go on from where they were; new ones start at their data."""
@@ -95,12 +147,13 @@ class Answers:
     """What models say about any cliques, measured or not. Mutable: each backbone grows out of the one before it.
 
     `total` is the number of rows where that is public. With `backbone` False only overlaps with measured cliques count, as in
-    the paper's Problem 4.
+    the paper's Problem 4. `made` gives the backbone of a model that came with one.
     """
 
     domain: Domain
     total: float | None
     backbone: bool
+    made: Callable[[Model], Backbone | None] = lambda model: None
     _latest: list[tuple[Model, Backbone]] = field(default_factory=list)
 
     def __call__(self, model: Model | None, cliques: Sequence[Clique]) -> Iterator[Buffer]:
@@ -139,7 +192,7 @@ class Answers:
             if seen is model:
                 return found
         start = self._latest[-1][1] if self._latest else None
-        found = backbone_of(model.known, BACKBONE_MEMORY, start=start)
+        found = self.made(model) or backbone_of(model.known, BACKBONE_MEMORY, start=start)
         self._latest = [*self._latest[-1:], (model, found)]
         return found
 

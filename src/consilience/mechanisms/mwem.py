@@ -217,7 +217,8 @@ class CalibratedMWEM(CalibratedAdaptive):
     @property
     def exact(self) -> bool:
         asked = self.settings
-        return (asked.consistency, asked.solver, asked.prior) == ("auto", "auto", None)
+        plain = (asked.consistency, asked.solver, asked.prior) == ("auto", "auto", None)
+        return plain and not asked.possible
 
     @property
     def least_noise(self) -> float:

@@ -141,7 +141,7 @@ class Run(Iterator[Round]):
     ) -> None:
         self._policy, self._counts, self._total, self._source = policy, counts, total, source
         self._refit, self._progress = refit, progress
-        self._answers = Answers(counts.domain, refit.total, policy.backbone)
+        self._answers = Answers(counts.domain, refit.total, policy.backbone, refit.backbone_of)
         self._stage = policy.start()
         self._meter = Meter(reserved)
         self._measurements: list[Measurement] = []

@@ -150,7 +150,9 @@ def main() -> None:
         "--out", type=pathlib.Path, default=ROOT / "experiments" / "results" / "adult_table.csv"
     )
     args = parser.parse_args()
-    slow = ("global", "local-10000", "relaxed_projection") if args.quick else ("global",)
+    slow = ["global"]
+    if args.quick:
+        slow += [c for c in columns(0) if c.startswith(("local-", "relaxed", "priview-"))]
     chosen = args.columns or [c for c in columns(0) if c not in slow] + ["global"] * args.exact
     epsilons = [0.1, 1.0, 10.0] if args.quick else args.epsilons
     data = load("adult")

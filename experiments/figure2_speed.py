@@ -42,7 +42,7 @@ FIELDS = [
 SATURATED = [1, 3, 10, 32, 109, 330, 1048, 3237, 10_000]
 EXACT = {"random": [1, 10, 20, 29, 35, 42, 51, 62], "greedy": [10, 109, 494, 1048, 1264, 2222]}
 MBI = [10, 64, 256]
-QUICK = {"saturated": [10, 109, 1048], "exact": [10, 20]}
+QUICK = {"saturated": [109, 1048], "exact": [20, 62]}
 MOST_CELLS = 60_000_000
 """Junction trees above this are refused here: three buffers of 0.5 GB each. reconstruct's own limit is its memory budget."""
 
@@ -113,7 +113,7 @@ def wanted(quick: bool, mbi: bool) -> list[tuple[str, str, int]]:
     asked = [("saturated", kind, k) for kind in ("random", "greedy") for k in saturated]
     asked += [
         ("exact", kind, k)
-        for kind in ("random", "greedy")
+        for kind in (["random"] if quick else EXACT)
         for k in (QUICK["exact"] if quick else EXACT[kind])
     ]
     return asked + [("mbi", "random", k) for k in (MBI[:1] if quick else MBI) if mbi]

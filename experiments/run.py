@@ -1,10 +1,11 @@
 """Run the experiments: all of them, or one figure; in parallel, resumed where they were stopped, each with a manifest.
 
     python experiments/run.py --list
-    python experiments/run.py [--figure 2ab] [--quick] [--jobs 2] [--plot]
+    python experiments/run.py [--figure 2ab] [--quick [--folder results/quick]] [--jobs 2] [--plot]
 
 Every experiment is a script that appends rows to experiments/results and skips the rows that are there; delete a CSV to run it
-anew. --quick writes to results/quick (not committed) and takes a few minutes for all of it.
+anew. --quick writes to results/quick (not committed) and takes a minute or two for all of it; tests/experiments runs it and
+asserts the paper's claims on its rows.
 """
 
 from __future__ import annotations
@@ -30,20 +31,19 @@ HERE = pathlib.Path(__file__).resolve().parent
 console = Console(highlight=False)
 
 
-def command_of(experiment: Experiment, quick: bool) -> list[str]:
+def command_of(experiment: Experiment, quick: bool, folder: pathlib.Path) -> list[str]:
     """The words after `python`."""
     words = [
         str(HERE / experiment.script),
         *((experiment.quick or ()) if quick else experiment.full),
     ]
-    folder = QUICK if quick else RESULTS
     return words + (["--out", str(folder / experiment.rows)] if experiment.out else [])
 
 
-def run(experiment: Experiment, quick: bool, threads: int) -> Cost:
+def run(experiment: Experiment, quick: bool, folder: pathlib.Path, threads: int) -> Cost:
     """One experiment in a process of its own; its lines go to the screen with its name before them."""
-    words = command_of(experiment, quick)
-    rows = (QUICK if quick else RESULTS) / experiment.rows
+    words = command_of(experiment, quick, folder)
+    rows = folder / experiment.rows
     rows.parent.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {
         "NUMBA_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", "PYTHONUNBUFFERED": "1"
@@ -103,7 +103,7 @@ def note_rows(chosen: list[Experiment]) -> None:
 
 
 def _shown(experiment: Experiment) -> list[str]:
-    return [w.replace(f"{ROOT}/", "") for w in command_of(experiment, quick=False)]
+    return [w.replace(f"{ROOT}/", "") for w in command_of(experiment, quick=False, folder=RESULTS)]
 
 
 @click.command()
@@ -114,7 +114,10 @@ def _shown(experiment: Experiment) -> list[str]:
     type=click.Choice(list(BY_NAME)),
     help="Which; all if not given.",
 )
-@click.option("--quick", is_flag=True, help="Small sizes, a few minutes, to results/quick.")
+@click.option("--quick", is_flag=True, help="Small sizes, a minute or two, to results/quick.")
+@click.option(
+    "--folder", type=click.Path(path_type=pathlib.Path), default=QUICK, help="For --quick."
+)
 @click.option(
     "--jobs", default=2, show_default=True, type=click.IntRange(1), help="Experiments at once."
 )
@@ -126,7 +129,13 @@ def _shown(experiment: Experiment) -> list[str]:
 @click.option("--manifests", is_flag=True, help="Only write manifests for the rows that are there.")
 @click.option("--list", "only_list", is_flag=True, help="Show the experiments and stop.")
 def main(
-    figures: tuple[str, ...], quick: bool, jobs: int, plot: bool, manifests: bool, only_list: bool
+    figures: tuple[str, ...],
+    quick: bool,
+    folder: pathlib.Path,
+    jobs: int,
+    plot: bool,
+    manifests: bool,
+    only_list: bool,
 ) -> None:
     """Run the experiments of the paper."""
     if only_list:
@@ -146,7 +155,8 @@ def main(
     threads = max(1, (os.cpu_count() or 1) // min(jobs, len(ready) or 1))
     failed = []
     with ThreadPoolExecutor(jobs) as pool:
-        costs = pool.map(lambda e: run(e, quick, threads), ready)
+        into = folder if quick else RESULTS
+        costs = pool.map(lambda e: run(e, quick, into, threads), ready)
         for done, (experiment, cost) in enumerate(zip(ready, costs, strict=True), 1):
             colour = "green" if cost.exit_code == 0 else "red"
             failed += [experiment.name] * (cost.exit_code != 0)

@@ -1,12 +1,13 @@
-"""The paper's qualitative claims on sizes that take seconds; full sizes are asserted on committed rows in test_claims_rows.py."""
+"""Parts of the paper's claims that take no run: same draws, growth by counting, the same programme.
+
+Claims on runs: test_quick_mode.py on small sizes, test_claims_rows.py at full size on committed rows.
+"""
 
 import itertools
 
-import adult_table
 import common
 import figure2_accuracy
 import figure2_speed
-import hdmm_fire
 import noise_free_mwem
 import numpy as np
 import pytest
@@ -16,46 +17,12 @@ import rivals
 import consilience as cs
 from consilience.regions import JunctionTree
 
-SEEDS = common.SEEDS[:2]
 needs_data = pytest.mark.skipif(
     not common.data_folder().is_dir(),
     reason=f"needs the paper's data in {common.data_folder()}; set CONSILIENCE_DATA",
 )
 
 # -- Figure 2a, 2b ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def accuracy() -> dict[tuple[str, int], dict]:
-    """k = 15, two of the authors' seeds: every method."""
-    methods = ("noisy", "exact", "saturated", "factor", "backbone")
-    return {
-        (method, seed): figure2_accuracy.run(seed, 15, method)
-        for method, seed in itertools.product(methods, SEEDS)
-    }
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(
-    ("what", "order"),
-    [
-        ("in_model", ["exact", "saturated", "factor", "noisy"]),
-        ("out_of_model", ["exact", "saturated", "factor"]),
-        ("out_of_model", ["backbone", "saturated"]),
-    ],
-)
-def test_richer_graphs_are_closer_to_the_truth(accuracy, seed, what, order) -> None:
-    found = [accuracy[method, seed][what] for method in order]
-    assert found == sorted(found)
-    assert found[-1] > 1.05 * found[0]
-
-
-def test_the_backbone_is_nearly_as_good_as_exact_outside_the_model(accuracy) -> None:
-    ours, exact, local = (
-        np.mean([accuracy[method, seed]["out_of_model"] for seed in SEEDS])
-        for method in ("backbone", "exact", "saturated")
-    )
-    assert ours < exact + 0.25 * (local - exact)
 
 
 @pytest.mark.parametrize(
@@ -99,13 +66,6 @@ def test_exact_beyond_its_budget_is_a_row_without_a_time() -> None:
 
 
 @needs_data
-def test_reconstruction_improves_hdmm_on_fire() -> None:
-    row = hdmm_fire.run(hdmm_fire.fire(), 16, "squared", 0, 1e-3)
-    assert float(row["expected"]) > 1.6 * float(row["observed"])
-    assert float(row["observed"]) == pytest.approx(reference.HDMM["region graph"][16], rel=0.08)
-
-
-@needs_data
 def test_mwem_on_fire_goes_on_where_exact_stops() -> None:
     """All 105 pairs: the exact model would be one table over 15 attributes, the region graph is small."""
     domain = common.load("fire").domain
@@ -123,26 +83,6 @@ def test_mwem_without_noise_keeps_global_information() -> None:
     theirs = reference.NOISE_FREE["titanic"]
     assert rows[0]["mean_l1"] == pytest.approx(theirs["exact"][0], abs=1e-4)
     assert rows[10]["mean_l1"] < 1.02 * theirs["exact"][10] < 0.8 * theirs["region graph"][10]
-
-
-# -- the table --------------------------------------------------------------------------------------
-
-
-@needs_data
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
-def test_local_beats_priview_in_the_middle_of_the_table(epsilon: float) -> None:
-    data = common.load("adult")
-    every = list(itertools.combinations(data.domain.attributes, 2))
-    truth = data.marginals(
-        [every[i] for i in np.random.RandomState(0).choice(91, 32, replace=False)]
-    )
-    columns = adult_table.columns(0)
-    found = cs.compare(
-        data.domain, adult_table.measure(truth, epsilon, 0), truth=truth,
-        methods={c: columns[c] for c in ("local", "priview", "noisy")},
-    )  # fmt: skip
-    away = {row.method: row.total_variation for row in found.rows}
-    assert away["local"] < away["priview"] < away["noisy"]
 
 
 # -- beyond the paper ---------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def shown(folder) -> str:
 def test_it_does_the_whole_job(shown: str, folder) -> None:
     flat = " ".join(shown.replace("│", " ").split())
     assert f"{PEOPLE:,} people" in flat
-    for command in ("schema", "plan", "release", "sample"):
+    for command in ("schema", "plan", "release", "sample", "report"):
         assert f"$ consilience {command} " in flat
     assert "promise epsilon 1, delta 1e-06, replace-one neighbours" in flat
     assert "shown only because these people are invented" in flat
@@ -39,6 +39,8 @@ def test_it_does_the_whole_job(shown: str, folder) -> None:
 def test_it_ends_with_three_answers_and_the_place(shown: str, folder) -> None:
     assert len(re.findall(r"[\d,]+ ± [\d,]+", shown)) == 3
     assert str(folder / "release") in "".join(shown.split())
+    assert str(folder / "release" / "report.html") in "".join(shown.split())
+    assert "<html" in (folder / "release" / "report.html").read_text(encoding="utf-8")
 
 
 def test_it_shows_one_pair_whole(shown: str) -> None:

@@ -40,7 +40,7 @@ QUESTIONS = (
     "--out", type=click.Path(path_type=Path), help="A folder to be made; a temporary one otherwise."
 )
 def demo(out: Path | None) -> None:
-    """The whole job on 50,000 invented people: schema, plan, release, answers, rows.
+    """The whole job on 50,000 invented people: schema, plan, release, answers, rows, report.
 
     Everything is made in a folder of its own, whose place is printed at the end.
     """
@@ -73,12 +73,17 @@ def demo(out: Path | None) -> None:
     console.print(side_by_side(tables), before_and_after(tables))
     console.print(certificate(published.model, str(published.facts["mark"])))
     run("sample release --rows 1000 --out rows.csv --quiet")
+    run("report release --rows 5000 --quiet", show=False)
     answers = [_answer(run, where) for _, where in QUESTIONS]
     console.print("\n[bold]three answers[/], with one standard error each:")
     for (what, _), (count, stderr) in zip(QUESTIONS, answers, strict=True):
         console.print(f"  {what:<40} {count:>8,.0f} ± {stderr:,.0f}", highlight=False)
     console.print("\nthe release, safe to publish:", highlight=False)
     console.print(str(folder / "release"), style="bold", highlight=False, soft_wrap=True)
+    console.print("a page about it, for a browser:", highlight=False)
+    console.print(
+        str(folder / "release" / "report.html"), style="bold", highlight=False, soft_wrap=True
+    )
     console.print(
         "ask it something else: consilience answer RELEASE age,sex --where 'smoker=yes'",
         highlight=False,

@@ -16,6 +16,7 @@ from consilience.inference import reconstruct
 from consilience.release import write_release
 from consilience.release.atomic import check_target
 
+TOLERANCE = 1e-6
 README = """Consistent tables made by Consilience {version} from {count} noisy tables that were given to it.
 What protects the people in them is the noise that was in those tables; this adds none and takes none away.
 """
@@ -69,7 +70,8 @@ def reconstruct_tables(
             given.measurements,
             total=total,
             possible=given.schema.possible,
-            progress=lambda i: report(i.number, None),
+            progress=lambda i: report(i.number, i.expected(TOLERANCE)),
+            tolerance=TOLERANCE,
             on_plan=lambda p: output.say(str(p)),
             **settings,
         )

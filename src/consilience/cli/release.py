@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,21 +79,32 @@ def release(
             "--neighbours add-remove (it is hidden too)"
         )
     schema = schema_file(schema_path)
+    counted = Relay()
     with output.working("opening the table"):
-        source = open_source(table, schema, delimiter=delimiter)
+        source = open_source(table, schema, delimiter=delimiter, progress=counted)
     asked = read_asked(schema, words)
     check_errors(asked, errors)
     with output.working("calibrating"):
         ready = asked.mechanism.calibrate(asked.budget)
     output.say(f"{ready}\n{ready.plan}")
-    with output.working("looking for values that the schema does not declare"):
+    with output.working("looking for values that the schema does not declare", source.share_done):
         survey = source.survey
     _show_survey(output, schema, survey, strict)
     paid = Paid.begin(out, schema, {**asked.words, "errors": errors}, 16 * asked.workload.cells)
     with keeping(paid):
         ledger = _ledger(output, ledger_path, table, asked, seed)
-        noisy, account = _measure(output, ready, source, ledger, seed, paid)
+        noisy, account = _measure(output, ready, source, counted, ledger, seed, paid)
         Finish(output, out, schema, asked, ready, paid)(noisy, errors, account)
+
+
+class Relay:
+    """Passes on what a table reports while it is counted; whom to is known later."""
+
+    report: Callable[[int, int | None], None] | None = None
+
+    def __call__(self, done: int, of: int | None) -> None:
+        if self.report is not None:
+            self.report(done, of)
 
 
 def _show_survey(output: Output, schema: Schema, survey: Survey, strict: bool) -> None:
@@ -134,6 +146,7 @@ def _measure(
     output: Output,
     ready: Calibrated,
     source: Source,
+    counted: Relay,
     ledger: Ledger | None,
     seed: int | None,
     paid: Paid,
@@ -141,6 +154,7 @@ def _measure(
     """Pay and draw; what is drawn is on disk before anything else is done with it. Also what the ledger says now."""
     noise = None if seed is None else SeededNoise(seed=seed)
     with output.working("counting, paying and drawing noise") as report:
+        counted.report = report
 
         def heard(step: Step) -> None:
             report(step.done, step.total)

@@ -33,8 +33,8 @@ def schema(table: str, out: Path | None, delimiter: str | None, quiet: bool) -> 
     if out is not None and out.exists():
         raise ReleaseError(f"the output must be a new file, but {str(out)!r} exists; name another")
     where, _, name = table.partition("::")
-    with output.working("looking at every column"):
-        draft = draft_schema(where, delimiter=delimiter, name=name or None)
+    with output.working("looking at every column") as report:
+        draft = draft_schema(where, delimiter=delimiter, name=name or None, progress=report)
     text = draft.to_toml()
     if out is None:
         click.echo(text, nl=False)

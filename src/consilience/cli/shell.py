@@ -10,19 +10,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from threading import Timer
+from threading import Event, Thread
 from time import perf_counter
 from typing import Any, NoReturn
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from consilience.cli.interrupts import interrupts, last_words
 from consilience.errors import ConsilienceError
 
 PATIENCE = 2.0
 """Seconds after which work shows a bar, on a terminal."""
+POLL = 0.2
 MISTAKE = 2
 INTERRUPTED = "interrupted"
 COMMANDS = {
@@ -165,27 +173,45 @@ class Output:
             click.echo(json.dumps(result, indent=1, ensure_ascii=False))
 
     @contextmanager
-    def working(self, what: str) -> Iterator[Callable[[int, int | None], None]]:
-        """A bar with the time left once the work takes long, if somebody watches. Yields (done, of) -> None."""
+    def working(
+        self, what: str, share: Callable[[], float | None] = lambda: None
+    ) -> Iterator[Callable[[int, int | None], None]]:
+        """A bar with the time left once the work takes long, if somebody watches. Yields (done, of) -> None.
+
+        share: for work that does not report by itself, how much of it is done, from 0 to 1; asked now and then.
+        """
         watched = self.notes.is_terminal and not self.quiet
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("so far"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
         )
         bar = Progress(*columns, console=self.notes, transient=True)
         task = bar.add_task(what, total=None)
-        timer = Timer(PATIENCE, bar.start)
-        timer.daemon = True
+        ended = Event()
+
+        def show() -> None:
+            if ended.wait(PATIENCE):
+                return
+            bar.start()
+            while not ended.wait(POLL):
+                done = share()
+                if done is not None:
+                    bar.update(task, completed=done, total=1.0)
+
+        timer = Thread(target=show, daemon=True)
         start = perf_counter()
         if watched:
             timer.start()
         try:
             yield lambda done, of: bar.update(task, completed=done, total=of)
         finally:
+            ended.set()
             if watched:
-                timer.cancel()
                 timer.join()
                 bar.stop()
         seconds = perf_counter() - start

@@ -6,7 +6,7 @@ be edited until everything in it is public knowledge or a choice made without th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from math import floor, log10
@@ -18,7 +18,7 @@ from consilience.data.coding import spells_number
 from consilience.data.columns import OTHER, RESERVED, Boolean, Categorical, Column
 from consilience.data.dates import Dates
 from consilience.data.duck import connect, types_of
-from consilience.data.duck_sql import DuckDB, Sql, kind_of
+from consilience.data.duck_sql import DuckDB, Sql, kind_of, quoted
 from consilience.data.files import FAILURES, Connection, Opened, open_table, refusal
 from consilience.data.numeric import Numeric
 from consilience.data.schema import Schema
@@ -57,8 +57,14 @@ class Draft:
         return format_schema(self.schema, self.comments, head + "\n")
 
 
-def draft_schema(table: Any, *, delimiter: str | None = None, name: str | None = None) -> Draft:
-    """Look at every column of a table and guess what it is."""
+def draft_schema(
+    table: Any,
+    *,
+    delimiter: str | None = None,
+    name: str | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Draft:
+    """Look at every column of a table and guess what it is. progress sees (columns done, columns in all)."""
     connection = connect()
     opened = open_table(connection, table, delimiter=delimiter, name=name)
     types = types_of(connection, opened)
@@ -70,7 +76,9 @@ def draft_schema(table: Any, *, delimiter: str | None = None, name: str | None =
     columns: list[Column] = []
     comments: dict[str, str] = {}
     left_out: dict[str, str] = {}
-    for column, type_name in types.items():
+    for done, (column, type_name) in enumerate(types.items()):
+        if progress is not None:
+            progress(done, len(types))
         found = _Look(connection, opened, column, type_name).guess()
         if isinstance(found, str):
             left_out[column] = found
@@ -87,7 +95,7 @@ def draft_schema(table: Any, *, delimiter: str | None = None, name: str | None =
 
 @dataclass(frozen=True)
 class _Look:
-    """One column of the table."""
+    """One column of the table, as its different values and how often each occurs: usually far fewer than rows."""
 
     connection: Connection
     opened: Opened
@@ -98,7 +106,11 @@ class _Look:
         """The column and a comment, or why it is left out."""
         engine = DuckDB()
         kind = kind_of(self.type_name)
-        x = engine.column(self.name, kind, self.type_name)
+        self._do(
+            f"CREATE OR REPLACE TEMP TABLE seen AS SELECT {quoted(self.name)} AS v, count(*) AS times "
+            f"FROM {self.opened.relation} GROUP BY 1"
+        )
+        x = engine.column("v", kind, self.type_name)
         if kind == "truth":
             return Boolean(self.name), ""
         if kind in ("whole", "number"):
@@ -109,7 +121,7 @@ class _Look:
         numbers = engine.case([(spells_number(text, engine), engine.to_number(text))], Sql("NULL"))
         days = engine.case([(engine.matches(text, DAY), self._day(text))], Sql("NULL"))
         present, as_number, as_day, distinct, words = self._row(
-            f"count({text}), count({numbers}), count({days}), count(DISTINCT {text}), "
+            f"{_rows(text)}, {_rows(numbers)}, {_rows(days)}, count(DISTINCT {text}), "
             f"count(DISTINCT lower({text})) FILTER (WHERE lower({text}) IN ('true', 'false', 'yes', 'no'))"
         )
         if not present:
@@ -131,7 +143,7 @@ class _Look:
 
     def _numeric(self, x: Sql, unread: int = 0) -> tuple[Column, str] | str:
         present, low, high, whole, distinct = self._row(
-            f"count({x}), min({x}) FILTER (WHERE isfinite({x})), max({x}) FILTER (WHERE isfinite({x})), "
+            f"{_rows(x)}, min({x}) FILTER (WHERE isfinite({x})), max({x}) FILTER (WHERE isfinite({x})), "
             f"bool_and({x} = floor({x})), count(DISTINCT {x})"
         )
         if not present or low is None:
@@ -147,7 +159,7 @@ class _Look:
             return "which is different in every row: an identifier"
         steps = _nice_edges(low, high, BINS)
         inside = [s for s in steps if low < s < high]
-        sums = ", ".join(f"count(*) FILTER (WHERE {x} < {s!r})" for s in inside) or "0"
+        sums = ", ".join(_rows(x, f"{x} < {s!r}") for s in inside) or "0"
         below = np.diff([0, *self._row(sums), present])
         if below.max() > CROWDED * present:
             steps = self._crowded_edges(x, low, high, is_whole)
@@ -156,15 +168,25 @@ class _Look:
 
     def _crowded_edges(self, x: Sql, low: float, high: float, whole: bool) -> list[float]:
         """Bins of about equal rows; a value that most rows share gets a bin of its own, as far as whole numbers allow."""
-        shares = ", ".join(f"quantile_disc({x}, {i / BINS!r})" for i in range(1, BINS))
-        inner = [_two_digits(v) for v in self._row(shares)]
+        inner = [_two_digits(v) for v in self._quantiles(x, "true")]
         if len(set(inner)) < BINS // 2:
-            (mode,) = self._row(f"mode({x})")
-            found = self._ask(shares, f"{x} <> {float(mode)!r}")[0]
+            most = f"{x} IS NOT NULL GROUP BY 1 ORDER BY sum(times) DESC, 1 LIMIT 1"
+            mode = self._ask(f"{x}", most)[0][0]
+            found = self._quantiles(x, f"{x} <> {float(mode)!r}")
             inner = [_two_digits(v) for v in found if v is not None]
             inner += [mode, mode + 1] if whole else [mode]
         ends = (_two_digits(low, floor), _two_digits(high, lambda v: -floor(-v)))
         return sorted({ends[0], *(float(v) for v in inner if ends[0] < v < ends[1]), ends[1]})
+
+    def _quantiles(self, x: Sql, where: str) -> tuple[Any, ...]:
+        """For each of BINS - 1 shares of the rows, the first value that so many do not exceed."""
+        whole = f"(SELECT {_rows(x, where)} FROM seen)"
+        each = f"SELECT {x} AS q, sum(times) AS n FROM seen WHERE {x} IS NOT NULL AND {where} GROUP BY 1"
+        ordered = f"SELECT q, sum(n) OVER (ORDER BY q) AS upto FROM ({each})"
+        shares = ", ".join(
+            f"min(q) FILTER (WHERE upto >= {i / BINS!r} * {whole})" for i in range(1, BINS)
+        )
+        return self._do(f"SELECT {shares} FROM ({ordered})")[0]
 
     def _days(self, x: Sql) -> tuple[Column, str] | str:
         first, last = self._row(f"min({x}), max({x})")
@@ -184,11 +206,18 @@ class _Look:
         return self._ask(what)[0]
 
     def _ask(self, what: str, where: str = "true") -> list[tuple[Any, ...]]:
+        return self._do(f"SELECT {what} FROM seen WHERE {where}")
+
+    def _do(self, query: str) -> list[tuple[Any, ...]]:
         try:
-            query = f"SELECT {what} FROM {self.opened.relation} WHERE {where}"
             return self.connection.execute(query).fetchall()
         except FAILURES as error:
             raise refusal(self.opened.shown, error) from error
+
+
+def _rows(x: Sql, where: str = "true") -> str:
+    """SQL: how many rows have a value (and meet a condition)."""
+    return f"coalesce(CAST(sum(times) FILTER (WHERE {x} IS NOT NULL AND {where}) AS BIGINT), 0)"
 
 
 def _nice_edges(low: float, high: float, bins: int) -> list[float]:

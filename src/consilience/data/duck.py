@@ -84,6 +84,11 @@ class DuckDBTable:
             dict(zip(names, row[2::2], strict=True)),
         )
 
+    def share_done(self) -> float | None:
+        """How much of the query that runs now is done, from 0 to 1; None where DuckDB does not know."""
+        percent = self.connection.query_progress()
+        return percent / 100 if 0 <= percent <= 100 else None
+
     def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
         """Exact counts of many marginals in one scan; axes in domain order."""
         layout = Layout(self.domain, cliques)
@@ -159,7 +164,8 @@ def connect(memory_limit: str = MEMORY_LIMIT) -> Connection:
     connection = duckdb.connect(":memory:")
     connection.execute(f"SET memory_limit = '{memory_limit}'")
     connection.execute("SET autoinstall_known_extensions = false")
-    connection.execute("SET enable_progress_bar = false")
+    connection.execute("SET enable_progress_bar = true")  # counted, for who asks, and not shown
+    connection.execute("SET enable_progress_bar_print = false")
     return connection
 
 

@@ -186,6 +186,10 @@ class EngineTable:
         outside = {a: int(row[f"o{i}"] or 0) for i, a in enumerate(names)}
         return Survey(int(row["n"]), unread, outside)
 
+    def share_done(self) -> None:
+        """Engines do not say how far a query is."""
+        return None
+
     def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
         """Exact counts of many marginals, one GROUP BY per group of cliques whose joint table is small."""
         layout = Layout(self.domain, cliques)

@@ -121,7 +121,8 @@ class CalibratedParts(Calibrated):
     def reconstruct(self, release: Release, *, progress: StepCallback | None = None) -> Result:
         def report(iteration: Iteration) -> None:
             assert progress is not None
-            progress(Step("reconstructing", iteration.number))
+            left = iteration.expected(self.mechanism.settings.tolerance)
+            progress(Step("reconstructing", iteration.number, left))
 
         model = self.mechanism.settings.reconstruct(
             release.domain,

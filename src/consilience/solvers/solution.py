@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil, log
 from typing import Any
 
 from consilience.domain import CliqueVector
@@ -17,6 +18,12 @@ class Iteration:
     objective: float
     gap: float
     violation: float
+
+    def expected(self, tolerance: float) -> int | None:
+        """Iterations in all if the gap goes on falling by the factor that it fell by so far; None where that says nothing."""
+        if not 0 < self.gap < 1 or not 0 < tolerance < 1:
+            return None
+        return max(self.number, ceil(self.number * log(tolerance) / log(self.gap)))
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,0 +1,104 @@
+"""What a person sees at a terminal: a bar with the time left while work goes on, and nothing of it elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import BUDGET
+from consilience.solvers.solution import Iteration
+
+WORDS = ("people.csv", "--schema", "people.toml", *BUDGET, "--errors", "none", "--out", "out")
+SLOW = """
+import sys, time
+import consilience.cli.shell as shell
+import consilience.cli.finish as finish
+shell.PATIENCE, shell.POLL = 0.0, 0.01
+work = finish._tables
+def slow(output, *more):
+    with output.working("thinking") as report:
+        for i in range(12):
+            report(i, 12)
+            time.sleep(0.1)
+    with output.working("asking", lambda: 0.25):
+        time.sleep(0.5)
+    return work(output, *more)
+finish._tables = slow
+"""
+"""Bars from the first moment on, and a second of work for them to show."""
+
+
+def at_a_terminal(place: Path, *words: str) -> str:
+    """All that the command writes to a pseudo-terminal, with its control codes."""
+    code = f"{SLOW}\nsys.argv = {['consilience', 'release', *words]!r}\nshell.main()"
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": ""}
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=place,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(ours)
+    assert child.wait(timeout=60) == 0, seen.decode()
+    return seen.decode()
+
+
+def test_a_bar_with_the_time_left(place: Path) -> None:
+    seen = at_a_terminal(place, *WORDS)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+    assert re.search(r"thinking .*━.* so far \d:\d\d:\d\d left 0:00:0\d", plain)
+    assert re.search(r"asking .*━.* so far \d:\d\d:\d\d left", plain)
+    assert "out: 10 tables, private" in plain
+    assert plain.rstrip().splitlines()[-1].startswith("out: "), "no bar is left standing"
+
+
+def test_no_bar_in_quiet(place: Path) -> None:
+    seen = at_a_terminal(place, *WORDS, "--quiet")
+    assert re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).strip().startswith("out: 10 tables, private")
+    assert "━" not in seen
+    assert "thinking" not in seen
+
+
+def test_no_bar_where_nobody_watches(place: Path) -> None:
+    code = f"{SLOW}\nsys.argv = {['consilience', 'release', *WORDS]!r}\nshell.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    for text in (done.stdout, done.stderr):
+        assert "\x1b" not in text
+        assert "━" not in text
+        assert "thinking" not in text
+
+
+@pytest.mark.parametrize(
+    ("number", "gap", "expected"),
+    [(10, 1e-3, 20), (10, 1e-6, 10), (10, 1e-8, 10), (10, 0.5, 200), (10, 1.5, None)],
+)
+def test_iterations_are_foreseen_from_how_the_gap_fell(number, gap, expected) -> None:
+    assert Iteration(number, 1.0, gap, 0.0).expected(1e-6) == expected
+
+
+def test_nothing_is_foreseen_from_nothing() -> None:
+    assert Iteration(10, 1.0, float("inf"), 0.0).expected(1e-6) is None
+    assert Iteration(10, 1.0, float("nan"), 0.0).expected(1e-6) is None
+    assert Iteration(10, 1.0, 0.0, 0.0).expected(1e-6) is None

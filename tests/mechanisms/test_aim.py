@@ -223,3 +223,40 @@ def test_a_ledger_keeps_an_adaptive_cost(tmp_path):
     assert again.entries[0].description.startswith("AIM: 4 tables, 14 candidates, sigma ")
     with pytest.raises(BudgetError, match="nothing was spent"):
         ready(DATA, ledger=Ledger(path, table="a"))
+
+
+# -- scores ----------------------------------------------------------------------------------------
+
+
+class Listening(SeededNoise):
+    """Keeps the scores that it chose by."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=0)
+        self.heard: list[np.ndarray] = []
+
+    def select(self, scores, sensitivity, epsilon):
+        self.heard.append(np.array(scores))
+        return super().select(scores, sensitivity, epsilon)
+
+
+@pytest.mark.parametrize("neighbours", CHANGED)
+def test_tables_that_would_drown_are_not_looked_at(neighbours):
+    """Where the noise passes twice the rows, however far the model is off, the score is a bound that no data moves."""
+    ready = AIM(TRIPLES).calibrate(Budget(rho=0.003, neighbours=neighbours))
+    noise = Listening()
+    run = ready.start(DATA, noise=noise)
+    for _ in DOMAIN:
+        next(run)
+    assert run.model is not None
+    most = 2 * run.model.total
+    answers = dict(zip(ready.candidates, run.answers(ready.candidates), strict=True))
+    next(run)
+    drowned = 0
+    for clique, score in zip(ready.candidates, noise.heard[0], strict=True):
+        allowance = mean_absolute(ready.sigma) * DOMAIN.size(clique)
+        apart = np.abs(DATA.marginal(clique) - answers[clique]).sum()
+        drowned += allowance >= most
+        apart = most if allowance >= most else apart
+        assert score == pytest.approx(ready.mechanism.weights[clique] * (apart - allowance))
+    assert 0 < drowned < len(ready.candidates)

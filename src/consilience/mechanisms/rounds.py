@@ -203,13 +203,23 @@ class Run(Iterator[Round]):
         """w_r (||M_r x - estimate_r||_1 - allowance_r): looks at exact counts, so it never leaves this class."""
         if ask.selection is None:
             return np.zeros(1)
-        away = [
-            float(np.abs(self._counts[clique] - estimate).sum())
-            for clique, estimate in zip(
-                ask.candidates, self._answers(model, ask.candidates), strict=True
-            )
-        ]
-        return np.asarray(ask.weights) * (np.asarray(away) - np.asarray(ask.allowance))
+        allowance = np.asarray(ask.allowance)
+        most = self._most_apart(model)
+        away = np.full(len(allowance), most)
+        open_ones = np.flatnonzero(allowance < most)
+        asked = [ask.candidates[i] for i in open_ones]
+        for i, clique, estimate in zip(open_ones, asked, self._answers(model, asked), strict=True):
+            away[i] = np.abs(self._counts[clique] - estimate).sum()
+        return np.asarray(ask.weights) * (away - allowance)
+
+    def _most_apart(self, model: Model | None) -> float:
+        """How far apart in L1 two tables of so many rows can be, by what is public.
+
+        A candidate with more noise than that could not be worth measuring however wrong the model is: it is given this bound,
+        which no data moves, and is spared the rest.
+        """
+        rows = self._total if model is None else model.total
+        return np.inf if rows is None else 2.0 * rows
 
     def _choose(self, ask: Ask, scores: Buffer) -> int:
         if ask.selection is None:

@@ -22,6 +22,7 @@ import clique_vector
 import counting
 import engine
 import large
+import noise
 import reconstruction
 import rival_mbi
 import sampling
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "engine": engine.rows,
     "reconstruction": reconstruction.rows,
     "large": large.rows,
+    "noise": noise.rows,
     "sampling": sampling.rows,
     "mbi": rival_mbi.rows,
 }

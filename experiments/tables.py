@@ -288,7 +288,9 @@ def prior(rows: Rows) -> str:
 
 
 def cell_by_cell(_: Rows) -> str:
-    return markdown(["", "cells", "better", "equal", "worse", "worse where"], verdict.lines())
+    return markdown(
+        ["", "cells", "better", "equal", "worse", "worse where, and why"], verdict.lines()
+    )
 
 
 MADE: dict[str, tuple[str, Callable[[Rows], str]]] = {

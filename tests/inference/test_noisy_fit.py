@@ -1,0 +1,203 @@
+"""The exact model of noisy tables: a step is what a textbook optimiser finds, and the steps end where risk is least."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from claims.judges import marginal
+from consilience.domain import CliqueVector, Domain
+from consilience.inference import growing, noisy_fit
+from consilience.inference.exact_answers import TreeAnswers
+from consilience.inference.growing import GrowingModel, _moved
+from consilience.inference.noisy_fit import NoisyTables, ProximalPath, fit_noisy, tables_of
+from consilience.inference.support import SupportTree
+from consilience.regions.junction_tree import JunctionTree
+from inference.cases import random_joint
+
+D = Domain({"a": 3, "b": 2, "c": 3, "d": 2})
+CHAIN, CYCLE = "ab bc cd", "ab bc cd ad"
+
+
+def noisy_tables(p: np.ndarray, words: str, sigma: float, seed: int, domain: Domain = D):
+    rng = np.random.default_rng(seed)
+    tables = {}
+    for word in words.split():
+        exact = marginal(domain, p, tuple(word))
+        tables[tuple(word)] = exact + sigma * rng.standard_normal(exact.shape)
+    values = CliqueVector.from_tables(domain, tables)
+    return NoisyTables(values, np.full(len(tables), sigma**-2))
+
+
+def full(noisy: NoisyTables, domain: Domain = D) -> SupportTree:
+    tree = JunctionTree.of(domain, noisy.values.cliques)
+    found = SupportTree.confined(tree, [], tree.cells)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("words", [CHAIN, CYCLE, "ab abc cd", "abcd", "a b cd"])
+def test_steps_are_proximal_steps_of_the_whole_joint(words: str, monkeypatch) -> None:
+    """1/2 sum w ||p_r - y_r||^2 + strength KL(p || before) is convex: a constant slope over all cells is its minimum."""
+    monkeypatch.setattr(noisy_fit, "TOURS", 300)
+    noisy = noisy_tables(random_joint(D, 3), words, 0.02, 4)
+    path = ProximalPath(full(noisy), noisy)
+    before = np.full(D.shape, 1 / D.size())
+    for _ in range(3):
+        path.step()
+        p = TreeAnswers(path.fit()).marginal(D.attributes)
+        slope = noisy.strength * np.log(p / before)
+        for w, (c, y) in zip(noisy.weights, noisy.values.items(), strict=True):
+            slope += w * (marginal(D, p, c) - y).reshape([D[a] if a in c else 1 for a in D])
+        np.testing.assert_allclose(
+            slope / noisy.strength, (p * slope).sum() / noisy.strength, atol=1e-5
+        )
+        assert np.abs(p - before).sum() > 1e-3
+        before = p
+
+
+def test_steps_approach_the_data_and_reading_the_path_leaves_it_alone() -> None:
+    noisy = noisy_tables(random_joint(D, 5), CHAIN, 0.01, 6)
+    support, missed = full(noisy), []
+    for steps in (1, 2, 4, 8, 16):
+        tables = tables_of(fit_noisy(support, noisy, steps))
+        missed.append(float(((tables.values - noisy.values.values) ** 2).sum()))
+    assert missed == sorted(missed, reverse=True)
+    path = ProximalPath(support, noisy)
+    for _ in range(8):
+        path.step()
+        path.fit()
+    straight = fit_noisy(support, noisy, 8)
+    for a, b in zip(path.fit().tables, straight.tables, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_impossible_cells_stay_empty_and_tables_agree() -> None:
+    p = random_joint(D, 7, zeros=0.8)
+    noisy = noisy_tables(p, CYCLE, 0.01, 8)
+    masks = [(D.axes(c), marginal(D, p, c) > 0) for c in noisy.values.cliques]
+    tree = JunctionTree.of(D, noisy.values.cliques)
+    support = SupportTree.confined(tree, masks, tree.cells)
+    assert support is not None
+    assert support.size < tree.cells
+    tables = tables_of(fit_noisy(support, noisy))
+    for c, mask in zip(noisy.values.cliques, masks, strict=True):
+        assert np.all(tables[c][~mask[1]] == 0)
+    np.testing.assert_allclose(
+        tables["a", "b"].sum(axis=1), tables["a", "d"].sum(axis=1), atol=1e-12
+    )
+    assert SupportTree.confined(tree, [(m, mask & False) for m, mask in masks], 99) is None
+
+
+def test_the_risk_is_estimated_without_bias_and_stopping_pays() -> None:
+    """Over many draws: Stein's estimate against the true squared distance, and the chosen steps against far too many."""
+    p = random_joint(D, 9)
+    estimated, true, chosen, late = [], [], 0.0, 0.0
+    for seed in range(20):
+        noisy = noisy_tables(p, CYCLE, 0.1, seed)
+        truth = np.concatenate([marginal(D, p, c).reshape(-1) for c in noisy.values.cliques])
+        support = full(noisy)
+        nudged, drawn = noisy.nudged(np.random.default_rng(1000 + seed))
+        here = tables_of(fit_noisy(support, noisy, 2)).values
+        beside = tables_of(fit_noisy(support, nudged, 2)).values
+        estimated.append(noisy_fit._risk(noisy, here, beside, drawn))
+        true.append(float(((here - truth) ** 2).sum()) / 0.1**2)
+        chosen += float(((tables_of(fit_noisy(support, noisy)).values - truth) ** 2).sum())
+        late += float(((tables_of(fit_noisy(support, noisy, 40)).values - truth) ** 2).sum())
+    spread = float(np.std(np.subtract(estimated, true)) / np.sqrt(20))
+    assert abs(np.mean(estimated) - np.mean(true)) < 4 * spread
+    assert spread < 0.3 * np.mean(true)
+    assert chosen < 0.95 * late
+
+
+def test_progress_and_the_same_twice() -> None:
+    noisy = noisy_tables(random_joint(D, 1), CHAIN, 0.02, 2)
+    seen: list[tuple[int, int]] = []
+    first = fit_noisy(full(noisy), noisy, progress=lambda done, most: seen.append((done, most)))
+    second = fit_noisy(full(noisy), noisy)
+    assert [done for done, _ in seen] == list(range(1, len(seen) + 1))
+    assert 1 <= first.tours <= seen[-1][0]
+    assert all(np.array_equal(a, b) for a, b in zip(first.tables, second.tables, strict=True))
+
+
+# -- a growing list of tables ----------------------------------------------------------------------
+
+LINE = Domain({f"x{i}": 5 for i in range(5)})
+ROWS, NOISE = 20_000, 60.0
+
+
+def line_of(seed: int) -> dict[tuple[str, ...], np.ndarray]:
+    """Every pair of the rows of a Markov chain, the pairs next to each other first."""
+    rng = np.random.default_rng(seed)
+    codes = np.zeros((ROWS, 5), int)
+    codes[:, 0] = rng.integers(0, 5, ROWS)
+    for i in range(1, 5):
+        codes[:, i] = (codes[:, i - 1] + rng.choice(5, ROWS, p=[0.8, 0.2, 0, 0, 0])) % 5
+    found = {}
+    for far in range(1, 5):
+        for i in range(5 - far):
+            j, table = i + far, np.zeros((5, 5))
+            np.add.at(table, (codes[:, i], codes[:, j]), 1 / ROWS)
+            found[f"x{i}", f"x{j}"] = table
+    return found
+
+
+def measured(exact: dict[tuple[str, ...], np.ndarray], seed: int) -> NoisyTables:
+    rng = np.random.default_rng(seed)
+    sigma = NOISE / ROWS
+    tables = {c: t + sigma * rng.standard_normal(t.shape) for c, t in exact.items()}
+    values = CliqueVector.from_tables(LINE, tables)
+    return NoisyTables(values, np.full(len(tables), sigma**-2))
+
+
+def test_one_by_one_or_all_at_once_a_model_of_all_pairs_of_a_chain(monkeypatch) -> None:
+    monkeypatch.setattr(growing, "SMALL", 200)
+    exact = line_of(0)
+    noisy, order = measured(exact, 1), list(exact)
+    steps = GrowingModel(LINE)
+    for k in range(1, len(order) + 1):
+        steps.take(order[:k], noisy.only(order[:k]))
+    assert steps.inside == order
+    assert steps.backbone is not None
+    assert steps.backbone.whole
+    assert steps.backbone.fit.support.size < steps.backbone.tree.cells
+    at_once = GrowingModel(LINE)
+    assert at_once.take(order, noisy) is not None
+    for model in (steps, at_once):
+        found = model.tables(order, noisy)
+        ours = np.mean([np.abs(found[c] - exact[c]).sum() for c in order])
+        data = np.mean([np.abs(noisy.values[c] - exact[c]).sum() for c in order])
+        assert ours < 0.8 * data
+
+
+def test_what_does_not_fit_is_read_beside_the_model(monkeypatch) -> None:
+    monkeypatch.setattr(growing, "SMALL", 200)
+    exact = line_of(2)
+    noisy, order = measured(exact, 3), list(exact)
+    tight = GrowingModel(LINE, cells=150)
+    assert tight.take(order, noisy) is not None
+    assert tight.outside
+    assert {*tight.inside, *tight.outside} == set(order)
+    assert tight.backbone is not None
+    assert tight.backbone.fit.support.size <= 150
+    found = tight.tables(order, noisy)
+    ours, expected, data = (
+        sum(float(((t[c] - exact[c]) ** 2).sum()) for c in tight.outside)
+        for t in (found, {c: tight.backbone.marginal(c) for c in order}, noisy.values)
+    )
+    assert ours < 0.7 * data
+    assert ours < 2 * expected
+    nothing = GrowingModel(LINE, cells=10)
+    assert nothing.take(order, noisy) is None
+
+
+def test_a_single_table_moves_by_proximal_steps() -> None:
+    rng = np.random.default_rng(4)
+    start, wanted = rng.dirichlet(np.ones(12)), rng.dirichlet(np.ones(12)) + rng.normal(0, 0.05, 12)
+    before = 0.999 * start + 0.001 / 12
+    moved = _moved(start, wanted, 30.0, 1)
+    slope = 30.0 * (moved - wanted) + np.log(moved / before)
+    np.testing.assert_allclose(slope, slope.mean(), atol=1e-6)
+    assert moved.sum() == pytest.approx(1)
+    far = _moved(start, wanted, 30.0, 20)
+    assert np.abs(far - np.maximum(wanted, 0)).sum() < np.abs(moved - np.maximum(wanted, 0)).sum()

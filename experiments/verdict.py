@@ -21,7 +21,6 @@ MWEM_ROUNDING = 0.0005
 
 REASONS = {
     "2b, over-saturated": "the loss does not determine it; with the paper's solver it is met (next lines)",
-    "3b, default against exact": "from about round 25 on the backbone can not hold every measured pair, exact still could",
 }
 """Why groups have cells that are worse; a test refuses a worse cell without a reason."""
 

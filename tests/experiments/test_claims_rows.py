@@ -88,6 +88,14 @@ def test_figure_3b_local_runs_to_completion_and_meets_the_authors() -> None:
             assert found["local", str(k)][0] < 1.02 * theirs
 
 
+def test_figure_3b_default_keeps_up_with_exact_and_goes_on() -> None:
+    found = table("mwem_fire.csv", ["variant", "round"], "l1")
+    for k in (10, 20, 30):
+        assert found["default", str(k)][0] < 1.05 * reference.MWEM["exact", 0.1][k]
+    assert found["default", "105"][0] < 0.0150 < reference.MWEM["region graph", 0.1][105]
+    assert found["default", "105"][2] == 5
+
+
 def test_figure_3c_reconstruction_is_below_fem() -> None:
     rows = rows_of("fem_adult.csv")
     for r in rows:

@@ -45,13 +45,13 @@ def release(*words: object, table: object = "people.csv", budget=BUDGET, out: ob
             ["must be UTF-8", "iconv"],
         ),
         ("binary.csv", b"\x00\x01\x02", ["must be text", ".parquet"]),
-        ("utf16.csv", people(5).encode("utf-16"), ["must be"]),
+        ("utf16.csv", people(5).encode("utf-16"), ["is UTF-16"]),
         (
             "ragged.csv",
             (people(5) + "a,b\n").encode(),
             ["must have the columns of its first line", "line 7"],
         ),
-        ("twice.csv", b"sex,sex\nF,M\n", ["different names, got 'sex' twice"]),
+        ("twice.csv", b"sex,sex\nF,M\n", ["different names", "got 'sex' twice"]),
         ("blank.csv", b"sex,,age\nF,1,2\n", ["must have a name in the first line, column 2"]),
         ("fake.parquet", b"not parquet", ["can not be read"]),
         ("fake.arrow", b"not arrow", ["must be an Arrow file"]),
@@ -98,6 +98,8 @@ def test_schemas_that_do_not_fit(place: Path, old: str, new: str, words) -> None
             ["--epsilon must be greater than zero"],
         ),
         (["--epsilon", "nan", "--neighbours", "add-remove"], ["--epsilon must be a number"]),
+        (["--epsilon", "1e400", "--neighbours", "add-remove"], ["to a million, got '1e400'"]),
+        (["--rho", "1e-300", "--neighbours", "add-remove"], ["--rho must be from 1e-12"]),
         (
             ["--epsilon", "1", "--delta", "1", "--neighbours", "add-remove"],
             ["--delta must be less than one, got '1'"],
@@ -125,7 +127,10 @@ def test_budgets_that_are_none(place: Path, words, said) -> None:
     [
         (["--mechanism", "magic"], ["mechanism must be one of gaussian, laplace", "got 'magic'"]),
         (["--workload", "sex,height"], ["'height'"]),
-        (["--workload", "9"], ["k must be a whole number from 1 to the number of attributes (5)"]),
+        (["--workload", "9"], ["--workload 9 asks for tables", "what the schema has, 5 columns"]),
+        (["--workload", ";;"], ["--workload must name at least one table"]),
+        (["--workload", "sex,sex"], ["must be distinct, got 'sex,sex'"]),
+        (["--time-limit", "0"], ["time_limit must be a positive number of seconds"]),
         (["--workload", "@none.txt"], ["workload file 'none.txt' can not be read"]),
         (["-o", "rounds=3"], ["option of gaussian must be KEY=VALUE with one of: weights"]),
         (

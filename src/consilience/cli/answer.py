@@ -68,7 +68,9 @@ def answer(
     asked = tuple(w.strip() for w in attributes.split(",") if w.strip())
     question = Question(schema, asked, read_where(schema, condition))
     joint = question.joint
-    with output.working("answering"):
+    with output.working("answering") as report:
+        if joint and not model.in_model(joint):
+            model.prepare(report)  # may take seconds; the rest does not
         counts = model.answer(joint, question.query) if joint else np.array([model.total])
         trust = model.trust(joint) if joint else None
     spread: NDArray[np.float64] | None = None

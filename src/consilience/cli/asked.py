@@ -25,6 +25,7 @@ from consilience.mechanisms import (
     ResidualPlanner,
 )
 from consilience.privacy import Budget
+from consilience.release.labelled import RESULTS
 from consilience.solvers.planner import TIME_LIMIT
 
 PASSED_ON = ("consistency", "memory", "time_limit", "prior")
@@ -181,6 +182,12 @@ WORDS = ("epsilon", "delta", "rho", "neighbours", "accounting", "mechanism", "ow
 def read_asked(schema: Schema, words: Mapping[str, Any]) -> Asked:
     budget = read_budget(words)
     domain = schema.domain
+    clash = next((a for a in domain if a in RESULTS), None)
+    if clash is not None:
+        raise ConsilienceError(
+            f"no column may be called {clash!r}, which the released tables have for their results; rename it in the table "
+            "and the schema"
+        )
     workload = read_workload(domain, words["workload"])
     name = words["mechanism"]
     if name not in REGISTRY:
@@ -205,6 +212,10 @@ def read_asked(schema: Schema, words: Mapping[str, Any]) -> Asked:
     return Asked(budget, name, options, mechanism, workload, kept)
 
 
+LEAST, MOST = Fraction(1, 10**12), Fraction(10**6)
+"""Of epsilon and rho."""
+
+
 def read_budget(words: Mapping[str, Any]) -> Budget:
     amounts = {k: _amount(k, words[k]) for k in ("epsilon", "delta", "rho")}
     if amounts["epsilon"] is None and amounts["rho"] is None:
@@ -223,6 +234,11 @@ def _amount(name: str, text: str | None) -> Fraction | None:
         raise BudgetError(f"--{name} must be a number such as 1 or 1e-6, got {text!r}") from None
     if amount <= 0:
         raise BudgetError(f"--{name} must be greater than zero, got {text!r}")
+    if name != "delta" and not LEAST <= amount <= MOST:
+        raise BudgetError(
+            f"--{name} must be from {float(LEAST):g} to a million, got {text!r}; below nothing can be told from noise, above "
+            "nobody is protected"
+        )
     if name == "delta" and amount >= 1:
         raise BudgetError(f"--delta must be less than one, got {text!r}; 1e-6 is usual")
     return amount
@@ -241,7 +257,17 @@ def read_workload(domain: Domain, text: str | list[list[str]]) -> Workload:
     parts = [p.strip() for p in text.split(";") if p.strip()]
     if len(parts) == 1 and all(w.strip().isdigit() for w in parts[0].split(",")):
         orders = [int(w) for w in parts[0].split(",")]
+        if not all(1 <= k <= len(domain) for k in orders):
+            columns = f"{len(domain)} column{'s' if len(domain) > 1 else ''}"
+            raise DomainError(
+                f"--workload {text} asks for tables of so many columns each: it must be from 1 to what the schema has, "
+                f"{columns}"
+            )
         return Workload(domain, [c for k in orders for c in all_marginals(domain, k)])
+    if not parts:
+        raise DomainError(
+            "--workload must name at least one table, such as 2 or 'age,sex', got none"
+        )
     cliques = [read_attributes(domain, part) for part in parts]
     return Workload(domain, cliques)
 
@@ -250,6 +276,8 @@ def read_attributes(domain: Domain, text: str) -> tuple[str, ...]:
     """Names separated by commas; blanks around them do not count."""
     names = tuple(w.strip() for w in text.split(",") if w.strip())
     domain.clique(names)
+    if len(set(names)) != len(names):
+        raise DomainError(f"the attributes of a table must be distinct, got {text.strip()!r}")
     return names
 
 

@@ -201,8 +201,7 @@ def _done(output: Output, out: Path, noisy: Release, model: Model, tables: int) 
     output.json(
         {"release": str(out), "tables": tables, "private": noisy.private, "status": d.status}
     )
-    output.show(
-        f"{out}: {tables:,} tables, {noisy.mark}; {d.method}, {d.status}, relative gap {d.gap:.1e}"
-    )
+    gap = f", relative gap {d.gap:.1e}" if d.gap < 1 else ""  # of nothing, where all was met
+    output.show(f"{out}: {tables:,} tables, {noisy.mark}; {d.method}, {d.status}{gap}")
     if not d.converged:
         output.say(f"the reconstruction did not reach its tolerance: {d.advice}", "yellow")

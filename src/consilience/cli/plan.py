@@ -12,7 +12,7 @@ from consilience.cli.asked import Asked, asked_options, read_asked
 from consilience.cli.shell import Output, json_option, picture_option, quiet_option
 from consilience.cli.words import budget_facts, cost_facts, schema_file
 from consilience.data.duck import connect, types_of
-from consilience.data.files import open_table
+from consilience.data.files import open_table, table_and_name
 from consilience.data.survey import check_columns
 from consilience.mechanisms import Calibrated, CalibratedHDMM, CalibratedResidualPlanner
 from consilience.mechanisms.tables import CalibratedTables
@@ -114,9 +114,9 @@ def _text(asked: Asked, ready: Calibrated, facts: dict[str, Any]) -> str:
 
 
 def _check_header(table: str, schema: Any, delimiter: str | None) -> None:
-    where, _, name = table.partition("::")
+    where, name = table_and_name(table)
     if "://" in where:
         return  # an engine is not asked anything before a release
     connection = connect()
-    opened = open_table(connection, where, delimiter=delimiter, name=name or None)
+    opened = open_table(connection, where, delimiter=delimiter, name=name)
     check_columns(schema, list(types_of(connection, opened)), opened.shown)

@@ -12,6 +12,7 @@ from consilience.cli.asked import Asked, asked_options, read_asked
 from consilience.cli.finish import Finish, check_errors, errors_option, keeping
 from consilience.cli.shell import Output, json_option, quiet_option
 from consilience.cli.words import account_facts, schema_file
+from consilience.data.files import table_and_name
 from consilience.data.schema import Schema
 from consilience.data.survey import Survey
 from consilience.data.tables import open_source
@@ -135,7 +136,7 @@ def _ledger(
         if seed is None:
             output.say("no --ledger: nothing keeps count of what is spent on this table", "yellow")
         return None
-    name = Path(table.partition("::")[0]).name.partition(".")[0] or table
+    name = Path(table_and_name(table)[0]).name.partition(".")[0] or table
     if path.exists():
         return Ledger(path)
     output.say(f"new ledger {path} for table {name!r}, with this release's budget as its total")

@@ -8,6 +8,7 @@ import click
 
 from consilience.cli.shell import Output, quiet_option
 from consilience.data.draft import WARNING, draft_schema
+from consilience.data.files import table_and_name
 from consilience.errors import ReleaseError
 
 
@@ -32,9 +33,9 @@ def schema(table: str, out: Path | None, delimiter: str | None, quiet: bool) -> 
     output = Output(quiet)
     if out is not None and out.exists():
         raise ReleaseError(f"the output must be a new file, but {str(out)!r} exists; name another")
-    where, _, name = table.partition("::")
+    where, name = table_and_name(table)
     with output.working("looking at every column") as report:
-        draft = draft_schema(where, delimiter=delimiter, name=name or None, progress=report)
+        draft = draft_schema(where, delimiter=delimiter, name=name, progress=report)
     text = draft.to_toml()
     if out is None:
         click.echo(text, nl=False)

@@ -18,7 +18,7 @@ from consilience.data.coding import spells_number
 from consilience.data.columns import OTHER, RESERVED, Boolean, Categorical, Column
 from consilience.data.dates import Dates
 from consilience.data.duck import connect, types_of
-from consilience.data.duck_sql import DuckDB, Sql, kind_of, quoted
+from consilience.data.duck_sql import DuckDB, Sql, kind_of, quoted, text_literal
 from consilience.data.files import FAILURES, Connection, Opened, open_table, refusal
 from consilience.data.numeric import Numeric
 from consilience.data.schema import Schema
@@ -35,6 +35,9 @@ CROWDED = 0.6
 """Share of the rows in one bin of equal width from which bins of equal rows are drafted instead."""
 READABLE = 0.95
 """Share of the values that must be numbers, or days, for a text column to be drafted as such."""
+
+NO_VALUE = ("na", "n/a", "nan", "null", "none", "nil", "-", "--", "?", ".", "unknown", "missing")
+"""How tables spell that a value is not there, in small letters; numbers and days may have such in between."""
 
 WARNING = """DRAFT, read off the table: NOT private as it is.
 Labels, bounds and bins below were taken from the records, and publishing them tells about the records.
@@ -120,17 +123,18 @@ class _Look:
         text = Sql(f"nullif({engine.trim(x)}, '')")
         numbers = engine.case([(spells_number(text, engine), engine.to_number(text))], Sql("NULL"))
         days = engine.case([(engine.matches(text, DAY), self._day(text))], Sql("NULL"))
-        present, as_number, as_day, distinct, words = self._row(
-            f"{_rows(text)}, {_rows(numbers)}, {_rows(days)}, count(DISTINCT {text}), "
+        absent = f"lower({text}) IN ({', '.join(text_literal(v) for v in NO_VALUE)})"
+        present, marked, as_number, as_day, distinct, words = self._row(
+            f"{_rows(text)}, {_rows(text, absent)}, {_rows(numbers)}, {_rows(days)}, count(DISTINCT {text}), "
             f"count(DISTINCT lower({text})) FILTER (WHERE lower({text}) IN ('true', 'false', 'yes', 'no'))"
         )
         if not present:
             return "which is empty"
         if distinct <= 2 and words == distinct:
             return Boolean(self.name), ""
-        if as_day >= READABLE * present:
+        if as_day and as_day >= READABLE * (present - marked):
             return self._days(days)
-        if as_number >= READABLE * present and distinct > 2:
+        if as_number and as_number >= READABLE * (present - marked) and distinct > 2:
             return self._numeric(numbers, present - as_number)
         if distinct > MOST_LABELS:
             return f"which has {distinct:,} different values: an identifier, or text"

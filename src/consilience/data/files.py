@@ -81,7 +81,8 @@ def _open_path(
     kinds = [s.lower() for s in path.suffixes if s.lower() not in (".gz", ".zst")]
     kind = kinds[-1] if kinds else ""
     if kind in (".parquet", ".pq"):
-        return Opened(f"read_parquet({text_literal(shown)})", shown)
+        pattern = shown if many else _itself(shown)
+        return Opened(f"read_parquet({text_literal(pattern)})", shown)
     if kind in (".arrow", ".feather", ".ipc"):
         with _refused(shown, "an Arrow file"):
             connection.register("given", pyarrow.dataset.dataset(shown, format="ipc"))
@@ -91,6 +92,19 @@ def _open_path(
     if many:
         raise DataError(f"only Parquet files can be named by a pattern, got {shown!r}")
     return Opened(_csv(path, delimiter), shown)
+
+
+def _itself(shown: str) -> str:
+    """The pattern that only this file matches: DuckDB would take people[1].csv for people1.csv."""
+    return re.sub(r"([*?\[])", r"[\1]", shown)
+
+
+def table_and_name(address: str) -> tuple[str, str | None]:
+    """FILE::NAME or ADDRESS::NAME in two; a file that is called so is itself."""
+    if Path(address).exists():
+        return address, None
+    where, _, name = address.partition("::")
+    return where, name or None
 
 
 def _open_database(connection: Connection, shown: str, name: str | None) -> Opened:
@@ -118,18 +132,23 @@ def _csv(path: Path, delimiter: str | None) -> str:
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise DataError(f"a delimiter must be one character, got {delimiter!r}")
     between = delimiter or _most_frequent(header)
-    names = next(csv.reader([header], delimiter=between))
+    names = [n.strip() for n in next(csv.reader([header], delimiter=between))]
     blank = next((i for i, n in enumerate(names, 1) if not n.strip()), None)
     if blank is not None:
         raise DataError(
             f"every column of {str(path)!r} must have a name in the first line, column {blank} has none"
         )
-    twice = next((n for n in names if names.count(n) > 1), None)
-    if twice is not None:
-        raise DataError(f"columns of {str(path)!r} must have different names, got {twice!r} twice")
+    lowered = [n.lower() for n in names]
+    twice = [n for n, low in zip(names, lowered, strict=True) if lowered.count(low) > 1]
+    if twice:
+        alike = [n for n in twice if n.lower() == twice[0].lower()]
+        got = f"{alike[0]!r} twice" if len(set(alike)) == 1 else f"{alike[0]!r} and {alike[1]!r}"
+        raise DataError(
+            f"columns of {str(path)!r} must have different names (small and capital letters count as the same), got {got}"
+        )
     columns = ", ".join(f"{text_literal(n)}: 'VARCHAR'" for n in names)
     return (
-        f"read_csv({text_literal(str(path))}, columns = {{{columns}}}, delim = {text_literal(between)}, "
+        f"read_csv({text_literal(_itself(str(path)))}, columns = {{{columns}}}, delim = {text_literal(between)}, "
         "header = true, auto_detect = false, quote = '\"', escape = '\"', nullstr = '')"
     )
 
@@ -144,6 +163,10 @@ def _header_line(path: Path) -> str:
     if path.suffix.lower() == ".zst":
         raise DataError(f"the table must be CSV or CSV.gz, got {str(path)!r}; unpack it first")
     line = _first_record(start.removeprefix(b"\xef\xbb\xbf"))
+    if _is_utf16(start[:2], line):
+        raise DataError(
+            f"a table must be UTF-8 text, {str(path)!r} is UTF-16; convert it, as with iconv -f UTF-16 -t UTF-8"
+        )
     if b"\0" in line:
         raise DataError(
             f"a CSV file must be text, {str(path)!r} is not; Parquet and Arrow files are known by "
@@ -153,6 +176,12 @@ def _header_line(path: Path) -> str:
         return line.decode("utf-8")
     except UnicodeDecodeError:
         raise DataError(_not_utf8(str(path))) from None
+
+
+def _is_utf16(mark: bytes, line: bytes) -> bool:
+    """Its mark, or a zero in every other byte, as Latin letters have there."""
+    zeros = max(line[0::2].count(0), line[1::2].count(0))
+    return mark in (b"\xff\xfe", b"\xfe\xff") or zeros > len(line) // 4 > 0
 
 
 def _first_record(start: bytes) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 
 from consilience.data.duck import DuckDBTable, duckdb_table
 from consilience.data.engines import EngineTable, engine_table
+from consilience.data.files import table_and_name
 from consilience.data.schema import Schema
 from consilience.data.schema_file import read_schema
 from consilience.records.dataset import Dataset
@@ -42,10 +43,8 @@ def open_source(
     """The table as a `Source` that is counted where it is. A path or address may end in ::NAME of a table in a database."""
     declared = schema if isinstance(schema, Schema) else read_schema(schema)
     if isinstance(table, str | Path):
-        where, _, name = str(table).partition("::")
+        where, name = table_and_name(str(table))
         if "://" in where:
-            return engine_table(where, declared, name=name or None, progress=progress)
-        return duckdb_table(
-            where, declared, delimiter=delimiter, name=name or None, progress=progress
-        )
+            return engine_table(where, declared, name=name, progress=progress)
+        return duckdb_table(where, declared, delimiter=delimiter, name=name, progress=progress)
     return duckdb_table(table, declared, delimiter=delimiter, progress=progress)

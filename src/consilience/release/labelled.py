@@ -17,6 +17,9 @@ from consilience.errors import DataError
 Labels = Mapping[str, Sequence[str]]
 """{attribute: the label of each code}."""
 
+RESULTS = ("count", "stderr", "noisy", "stddev", "noise", "row")
+"""Columns of released tables beside the attributes."""
+
 
 def labelled_table(
     labels: Labels, attributes: Sequence[str], numbers: Mapping[str, NDArray[Any]]
@@ -40,10 +43,11 @@ def labelled_table(
 
 def write_table(table: pyarrow.Table, path: Path) -> None:
     """A table as CSV or Parquet, by the name of the file."""
-    if path.suffix == ".parquet":
-        pyarrow.parquet.write_table(table, path)
-    else:
-        pyarrow.csv.write_csv(table, path, pyarrow.csv.WriteOptions(quoting_style="needed"))
+    with path.open("wb") as file:  # by its name, pyarrow would take a:b for an address
+        if path.suffix == ".parquet":
+            pyarrow.parquet.write_table(table, file)
+        else:
+            pyarrow.csv.write_csv(table, file, pyarrow.csv.WriteOptions(quoting_style="needed"))
 
 
 def file_name(number: int, attributes: Sequence[str]) -> str:

@@ -9,6 +9,8 @@ import numpy as np
 from consilience.domain import Buffer, Clique
 
 ROUNDS = 60
+LEAST = 1e-12
+"""Marginals that come from noisy fits agree only nearly: a zero of one must not empty what another fills."""
 
 
 def maximum_entropy_table(
@@ -21,12 +23,12 @@ def maximum_entropy_table(
     table = np.full(shape, 1.0 / np.prod(shape))
     for _ in range(rounds):
         worst = 0.0
-        for subset, wanted in known.items():
+        for subset, given in known.items():
+            wanted = np.maximum(given, LEAST)
             axes = tuple(i for i, a in enumerate(clique) if a not in subset)
             have = table.sum(axis=axes)
             worst = max(worst, float(np.abs(have - wanted).sum()))
-            ratio = np.divide(wanted, have, out=np.ones_like(have), where=have > 0)
-            table *= ratio.reshape(
+            table *= (wanted / have).reshape(
                 [n if a in subset else 1 for a, n in zip(clique, shape, strict=True)]
             )
         if worst < 1e-6:

@@ -39,6 +39,10 @@ STRENGTHS = np.array([8.0, 4.0, 2.0, 1.0, 0.5, 0.2, 0.07, 0.02])
 """Strengths tried, in units of N / sigma_r of each table (there the pull on a cell is about one standard deviation)."""
 SMALLEST = 1e-12
 FOLLOW, FOLLOWED = 1.5, 4
+CLEARLY = 6.0
+"""Rise of the validation, minus twice a log-likelihood, that is more than chance."""
+SURE = 2.0
+"""Standard deviations of chance by which a pull must beat maximum likelihood."""
 PLAIN_ITERATIONS = 100
 MOST_FINAL = 400
 
@@ -71,7 +75,7 @@ def fit_with_prior(
             "use prior=None for Laplace measurements"
         )
     given = [_unbound(m) for m in measurements]
-    strength, validation = _best_strength(domain, given, graph, total, rng, DRAWS)
+    strength, validation = _best_strength(domain, given, graph, total, rng, DRAWS, SURE)
     loss = SquaredLoss(domain, given, total)
     solver = SplitProblem(graph, loss)
     if strength == 0.0:
@@ -89,13 +93,20 @@ def _best_strength(
     total: float,
     rng: np.random.Generator,
     draws: int,
+    sure: float,
 ) -> tuple[float, Buffer]:
-    curves = []
+    curves, chances = [], []
     for _ in range(draws):
         thin, judge = _thinned(domain, given, total, rng)
         tables = prior_tables(domain, graph, thin.measurements, total, rng)
-        curves.append(_validate(graph, thin, tables, judge))
+        curve, chance = _validate(graph, thin, tables, judge)
+        curves.append(curve)
+        chances.append(chance)
     validation = np.mean(curves, axis=0)
+    # A pull has to earn its bias: where there is more noise than people, which fit is judged best is chance.
+    gain, chance = validation[-1] - validation.min(), np.mean(chances) / np.sqrt(draws)
+    if gain <= sure * chance:
+        return 0.0, validation
     return _choose(np.append(STRENGTHS, 0.0), validation), validation
 
 
@@ -137,7 +148,7 @@ def _quick_fit(
     rng: np.random.Generator,
 ) -> CliqueVector:
     """A fit of lower order for use as a prior: one thinning, no certificate; tables of the regions without parents."""
-    strength, _ = _best_strength(domain, given, graph, total, rng, draws=1)
+    strength, _ = _best_strength(domain, given, graph, total, rng, draws=1, sure=0.0)
     loss = SquaredLoss(domain, given, total)
     solver = SplitProblem(graph, loss)
     if strength == 0.0:
@@ -202,25 +213,37 @@ def _thinned(
 
 def _validate(
     graph: RegionGraph, thin: SquaredLoss, tables: dict[Clique, Buffer], judge: SquaredLoss
-) -> Buffer:
-    """Validation of every strength and, last, of maximum likelihood. Stops early once it only rises."""
+) -> tuple[Buffer, float]:
+    """Validation of every strength and, last, of maximum likelihood; the standard deviation of its gain over that by chance.
+
+    Stops early once it clearly rises, and then maximum likelihood is out of the question.
+    """
     solver = SplitProblem(graph, thin)
     path = _Path(solver, thin, tables)
     bound = judge.bind(solver.layout)
     values = np.full(len(STRENGTHS) + 1, np.inf)
+    best, tau, slope = 0, np.zeros(0), np.zeros(0)
     for i, strength in enumerate(STRENGTHS):
         path.go(strength)
-        values[i] = bound.value_and_grad(solver.vector(path.z()).values)[0]
-        best = int(np.argmin(values))
-        if i - best >= 2:
-            return values
+        found = solver.vector(path.z()).values
+        values[i], gradient = bound.value_and_grad(found)
+        if values[i] <= values[best]:
+            best, tau, slope = i, found, gradient
+        # At the strong end all fits can be alike: a rise that is chance must not end the search.
+        elif i - best >= 2 and values[i] - values[best] > CLEARLY:
+            return values, 0.0
     plain = SplitProblem(graph, thin)
+    plain.v[...] = (
+        path.z()
+    )  # the other end of the path: where noise is large a cold start would take thousands
     x = np.empty_like(plain.v)
     for _ in range(PLAIN_ITERATIONS):
         plain.iterate()
     plain.check(x)
-    values[-1] = bound.value_and_grad(plain.vector(np.maximum(x, 0.0)).values)[0]
-    return values
+    found = plain.vector(np.maximum(x, 0.0)).values
+    values[-1], gradient = bound.value_and_grad(found)
+    # The judge's noise has sqrt(2) of its stated standard deviation, so two fits at distance d differ by sqrt(2) d of chance.
+    return values, float(np.sqrt(2.0 * max(0.0, (gradient - slope) @ (found - tau))))
 
 
 def _choose(strengths: Buffer, validation: Buffer) -> float:

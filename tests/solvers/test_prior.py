@@ -166,3 +166,25 @@ def test_strength_zero_is_maximum_likelihood_when_that_validates_best(monkeypatc
     fit = fit_with_prior(DOMAIN, loss.measurements, graph, TOTAL, rng=rng, tolerance=1e-6)
     plain = cs.reconstruct(DOMAIN, noisy, total=TOTAL, consistency="local")
     assert np.abs(fit.solution.tau.values - plain.tau.values).max() < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("cliques", [PAIRS, TRIPLES], ids=["pairs", "triples"])
+def test_where_noise_drowns_everything_it_does_no_harm(cliques, seed):
+    """Twice as much noise in a cell as there are records: which strength is judged best is chance, and a pull has to beat that."""
+    rng = np.random.default_rng(seed)
+    truth = tables(rng, cliques)
+    noisy = measured(rng, truth, 2.0 * TOTAL)
+    plain = cs.reconstruct(DOMAIN, noisy, total=TOTAL, consistency="local", tolerance=1e-5)
+    pulled = cs.reconstruct(DOMAIN, noisy, total=TOTAL, prior="independence")
+    assert distance(pulled, truth) <= 1.02 * distance(plain, truth)
+
+
+def test_marginals_whose_zeros_contradict_each_other_still_give_a_table():
+    known = {
+        ("a", "b"): np.array([[1.0, 0.0], [0.0, 0.0]]),
+        ("b", "c"): np.array([[0.0, 0.0], [0.5, 0.5]]),
+    }
+    table = maximum_entropy_table(("a", "b", "c"), (2, 2, 2), known)
+    assert np.isfinite(table).all()
+    assert table.sum() == pytest.approx(1.0)

@@ -1,5 +1,7 @@
 """The prior: its strength is chosen by the data, it helps where there is noise, and it does nothing where there is none."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -168,16 +170,22 @@ def test_strength_zero_is_maximum_likelihood_when_that_validates_best(monkeypatc
     assert np.abs(fit.solution.tau.values - plain.tau.values).max() < 1e-6
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("cliques", [PAIRS, TRIPLES], ids=["pairs", "triples"])
-def test_where_noise_drowns_everything_it_does_no_harm(cliques, seed):
-    """Twice as much noise in a cell as there are records: which strength is judged best is chance, and a pull has to beat that."""
+@pytest.mark.parametrize("seed", range(4))
+def test_where_noise_drowns_everything_it_does_no_harm(seed):
+    """As much noise in a cell as there are records: which strength is judged best is chance, and a pull has to beat that."""
+    domain, total = cs.Domain({a: 8 for a in "abcdef"}), 1_000.0
     rng = np.random.default_rng(seed)
-    truth = tables(rng, cliques)
-    noisy = measured(rng, truth, 2.0 * TOTAL)
-    plain = cs.reconstruct(DOMAIN, noisy, total=TOTAL, consistency="local", tolerance=1e-5)
-    pulled = cs.reconstruct(DOMAIN, noisy, total=TOTAL, prior="independence")
-    assert distance(pulled, truth) <= 1.02 * distance(plain, truth)
+    ends = {
+        a: rng.dirichlet(np.full(8, 0.2)) for a in domain
+    }  # spiky: least squares finds some of it
+    truth = {
+        c: total * np.einsum("i,j,k->ijk", *(ends[a] for a in c))
+        for c in list(combinations("abcdef", 3))[::3]
+    }
+    noisy = measured(rng, truth, total)
+    plain = cs.reconstruct(domain, noisy, total=total, consistency="local", tolerance=1e-5)
+    pulled = cs.reconstruct(domain, noisy, total=total, prior="independence")
+    assert distance(pulled, truth) <= 1.01 * distance(plain, truth)
 
 
 def test_marginals_whose_zeros_contradict_each_other_still_give_a_table():

@@ -173,7 +173,7 @@ def test_strength_zero_is_maximum_likelihood_when_that_validates_best(monkeypatc
 @pytest.mark.parametrize("seed", range(4))
 def test_where_noise_drowns_everything_it_does_no_harm(seed):
     """As much noise in a cell as there are records: which strength is judged best is chance, and a pull has to beat that."""
-    domain, total = cs.Domain({a: 8 for a in "abcdef"}), 1_000.0
+    domain, total = cs.Domain(dict.fromkeys("abcdef", 8)), 1_000.0
     rng = np.random.default_rng(seed)
     ends = {
         a: rng.dirichlet(np.full(8, 0.2)) for a in domain

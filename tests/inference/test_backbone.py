@@ -139,7 +139,29 @@ def test_the_same_bits_every_time_and_progress() -> None:
     assert one.cliques == other.cliques
     np.testing.assert_array_equal(one.beliefs.values, other.beliefs.values)
     assert seen[0] == (0, seen[0][1])
+    assert seen == sorted(seen)
+    assert len({most for _, most in seen}) == 1
+    assert len(set(seen)) > 8
     assert seen[-1][0] == seen[-1][1]
+
+
+def test_a_model_is_prepared_once_with_progress() -> None:
+    domain = Domain(dict.fromkeys("abc", 3))
+    rng = np.random.default_rng(0)
+    model = cs.reconstruct(
+        domain,
+        [cs.Measurement(tuple(w), rng.integers(10, 90, (3, 3)), stddev=3.0) for w in ("ab", "bc")],
+        consistency="local",
+    )
+    seen: list[tuple[int, int]] = []
+    made = model.prepare(lambda *s: seen.append(s))
+    assert seen[-1][0] == seen[-1][1] > 1
+    seen.clear()
+    assert model.prepare(lambda *s: seen.append(s)) is made is model.backbone
+    assert not seen
+    asked = model.marginals([("a", "c")], progress=lambda *s: seen.append(s))
+    assert seen == [(1, 1)]
+    np.testing.assert_array_equal(asked[0], model.marginal(("a", "c")))
 
 
 def test_a_start_is_kept_and_a_focus_is_favoured() -> None:

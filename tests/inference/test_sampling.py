@@ -286,6 +286,7 @@ def test_a_seed_or_a_generator_decides_the_rows(name: str) -> None:
 
 def test_progress_goes_up_to_the_end() -> None:
     seen: list[tuple[int, int]] = []
+    FRUSTRATED.prepare()
     FRUSTRATED.sample(300, 0, progress=lambda done, of: seen.append((done, of)))
     assert [done for done, _ in seen] == list(range(1, seen[-1][1] + 1))
     assert len({of for _, of in seen}) == 1

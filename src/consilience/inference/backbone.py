@@ -41,6 +41,8 @@ STALE = 0.5
 """A round ends at cliques that are predicted this much better than the worst one: they may look different by then."""
 REFUSALS = 32
 """A round also ends after this many cliques in a row that do not fit."""
+FINISH = 32
+"""Steps that the last fit counts as, for those who watch."""
 ROUGH_TOURS = 8
 LEAST_TOURS, MOST_TOURS = 15, 200
 MOST_CELLS = 2.5e8
@@ -97,7 +99,7 @@ def build_backbone(
     *,
     focus: Iterable[str] = (),
 ) -> Backbone:
-    """The backbone of a model. `progress` sees (rounds done, rounds at most); focus: see `backbone_of`."""
+    """The backbone of a model. `progress` sees (steps done, steps at most); focus: see `backbone_of`."""
     return backbone_of(model.known, memory, progress, focus=focus)
 
 
@@ -116,25 +118,29 @@ def backbone_of(
     """
     growth = _Growth(known, parse_bytes(memory) // CELL_BYTES, frozenset(focus))
     report = progress or (lambda done, most: None)
+
+    def finishing(done: int, most: int) -> None:
+        report(ROUNDS + FINISH * done // most, ROUNDS + FINISH)
+
     theta = None if start is None else start.fit.theta
     whole = growth.support(list(known.cliques), always=known.graph.kind == "junction tree")
     if whole is not None:
-        fit = growth.fit(whole, list(known.cliques), theta, last=True)
-        report(ROUNDS, ROUNDS)
+        fit = growth.fit(whole, list(known.cliques), theta, last=True, progress=finishing)
+        report(ROUNDS + FINISH, ROUNDS + FINISH)
         return Backbone(known.cliques, fit, True)
     chosen = growth.first(start)
     support = growth.support(chosen, always=True)
     assert support is not None
     for k in range(ROUNDS):
-        report(k, ROUNDS)
+        report(k, ROUNDS + FINISH)
         fit = growth.fit(support, chosen, theta, last=False)
         theta = fit.theta
         more, support = growth.grown(chosen, fit, last=k == ROUNDS - 1)
         if len(more) == len(chosen):
             break
         chosen = more
-    fit = growth.fit(support, chosen, theta, last=True)
-    report(ROUNDS, ROUNDS)
+    fit = growth.fit(support, chosen, theta, last=True, progress=finishing)
+    report(ROUNDS + FINISH, ROUNDS + FINISH)
     return Backbone(tuple(chosen), fit, False, growth.missed(chosen, fit))
 
 
@@ -251,9 +257,11 @@ class _Growth:
         theta: CliqueVector | None,
         *,
         last: bool,
+        progress: Progress | None = None,
     ) -> TreeFit:
         tours = ROUGH_TOURS
         if last:
             affordable = int(MOST_CELLS / tour_cells(support, len(chosen)))
             tours = min(max(affordable, LEAST_TOURS), MOST_TOURS)
-        return fit_tree(support, self.targets(chosen), theta=theta, tours=tours)
+        targets = self.targets(chosen)
+        return fit_tree(support, targets, theta=theta, tours=tours, progress=progress)

@@ -63,7 +63,10 @@ class Model:
         *,
         progress: Progress | None = None,
     ) -> list[Buffer]:
-        """`marginal` of many attribute sets; those that must be inferred are worked on together. progress: (done, asked for)."""
+        """`marginal` of many attribute sets; those that must be inferred are worked on together.
+
+        progress sees (done, in all): first of the backbone, where it must be made, then of what is inferred.
+        """
         check_method(method)
         orders = [self._asked(attributes) for attributes in many]
         cliques = [self.domain.clique(order) for order in orders]
@@ -73,7 +76,7 @@ class Model:
             check_size(self.domain, clique)
         if out:
             found, _ = inferred(
-                self.known, out, method, lambda: self.backbone, progress, self.masks
+                self.known, out, method, lambda: self.prepare(progress), progress, self.masks
             )
             tables |= dict(zip(out, found, strict=True))
         return [
@@ -119,6 +122,12 @@ class Model:
         """The exact model of the most informative cliques, for what was not measured together; built when first needed."""
         return backbone_of(self.known)
 
+    def prepare(self, progress: Progress | None = None) -> Backbone:
+        """`backbone`, made now if it is not there yet: seconds for large models. progress sees (steps done, steps at most)."""
+        if "backbone" not in self.__dict__:
+            self.__dict__["backbone"] = backbone_of(self.known, progress=progress)
+        return self.backbone
+
     def trust(
         self,
         attributes: str | Iterable[str],
@@ -132,7 +141,7 @@ class Model:
         check_method(method)
         order = self._asked(attributes)
         check_size(self.domain, self.domain.clique(order))
-        found = trust_in(self.known, order, self.cliques, method, lambda: self.backbone)
+        found = trust_in(self.known, order, self.cliques, method, lambda: self.prepare(progress))
         if replicates == 0:
             return found
         spread = self.uncertainty(
@@ -229,7 +238,7 @@ class Model:
 
         A model that is one distribution (global consistency, or a tree) is sampled exactly: every row follows it.
         Other rows come from the backbone and are moved, `sweeps` times over, towards the model's tables (8 unless given; a number
-        given is honoured for either kind). progress sees (steps done, steps in all).
+        given is honoured for either kind). progress sees (steps done, steps in all), of the backbone first where it must be made.
         """
         return sample_rows(self, n, rng, sweeps=sweeps, progress=progress).data
 

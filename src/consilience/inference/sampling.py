@@ -82,7 +82,7 @@ def sample_rows(
     n = _count("n, the number of rows,", n)
     asked = None if sweeps is None else _count("sweeps", sweeps)
     generator = np.random.default_rng(rng)
-    tree, beliefs, exact = _distribution(model)
+    tree, beliefs, exact = _distribution(model, progress)
     apart = [model.domain.clique(c) for c in model.masks if not model.in_model(c)]
     if asked is None:
         asked = 0 if exact and not apart else SWEEPS
@@ -147,7 +147,9 @@ def independent_deviation(n: int, p: Buffer) -> Buffer:
     return 2.0 * np.exp(ways + xlogy(m + 1, q) + xlog1py(n - m, -q))
 
 
-def _distribution(model: Model) -> tuple[JunctionTree, CliqueVector, bool]:
+def _distribution(
+    model: Model, progress: Progress | None
+) -> tuple[JunctionTree, CliqueVector, bool]:
     """A tree and its beliefs, and whether they are the model: its own tables where they make a tree, else the backbone."""
     own = _own_tree(model.known)
     if own is not None:

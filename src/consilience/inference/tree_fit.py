@@ -6,6 +6,7 @@ circles; the pace is then halved until the circles are points, a compromise betw
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,8 +50,12 @@ def fit_tree(
     theta: CliqueVector | None = None,
     tours: int = 100,
     tolerance: float = TOLERANCE,
+    progress: Callable[[int, int], None] | None = None,
 ) -> TreeFit:
-    """Walk around the tree until every target is met; `theta` (on cliques inside the tree) is a warm start."""
+    """Walk around the tree until every target is met; `theta` (on cliques inside the tree) is a warm start.
+
+    progress sees (tours done, tours at most).
+    """
     path = TreePath(support, targets)
     walk, last = path.walk(fitting=True), path.walk(fitting=False)
     potentials = path.potentials(theta)
@@ -65,6 +70,8 @@ def fit_tree(
         proportional.walk(walk, *args, distance, pace, to_meet)
         misfit = float(distance.max(initial=0.0))
         done += 1
+        if progress is not None:
+            progress(done, tours)
         idle = 0 if misfit < (1 - 1e-4) * best else idle + 1
         best = min(best, misfit)
         if idle >= PATIENCE and pace > SLOWEST:

@@ -143,15 +143,11 @@ class TreeAnswers:
         column = self.support.located(c, own) * width + to
         parts = [(self._collect(d, c, behind), self._columns(c, d)[1]) for d, behind in branches]
         values = self.fit.tables[c]
-        if not parts:
-            made = add_up(column, values, n_own * width)[None]
-        elif len(parts) == 1:
-            carried, at = parts[0]
-            shape = (carried.shape[1], n_own * width)
-            step = sparse.csr_array((values, (at, column)), shape=shape)
-            made = np.asarray(carried @ step)
-        else:
-            made = _meeting(parts, values, column, n_own * width)
+        made = (
+            _meeting(parts, values, column, n_own * width)
+            if parts
+            else add_up(column, values, n_own * width)[None]
+        )
         found = made.reshape(-1, width)
         if toward >= 0:
             mass = add_up(to, values, width)
@@ -177,22 +173,43 @@ class TreeAnswers:
         return support.widths[toward], support.above[toward].astype(np.int64)
 
 
+Branch = tuple[Buffer, NDArray[np.int64]]
+"""What is carried from a neighbour, a column per cell of the separator; and the column of each cell of the clique."""
+
+
 def _meeting(
-    parts: list[tuple[Buffer, NDArray[np.int64]]],
-    values: Buffer,
-    column: NDArray[np.int64],
-    width: int,
+    branches: list[Branch], values: Buffer, column: NDArray[np.int64], width: int
 ) -> Buffer:
     """Branches meet in a clique: sum over its cells of the product of what each branch says there."""
-    rows = prod(len(carried) for carried, _ in parts)
-    found = np.zeros((rows, width))
-    length = max(1, CHUNK // rows)
-    for lo in range(0, len(values), length):
-        cut = slice(lo, lo + length)
-        block = values[None, cut]
-        for carried, at in parts:
-            block = (block[:, None, :] * carried[None, :, at[cut]]).reshape(-1, block.shape[1])
-        ones = np.ones(block.shape[1])
-        place = (np.arange(block.shape[1]), column[cut])
-        found += np.asarray(block @ sparse.csr_array((ones, place), shape=(block.shape[1], width)))
-    return found
+    order = sorted(range(len(branches)), key=lambda k: len(branches[k][0]))
+    (short, at), *others = (branches[k] for k in order)
+    wide = len(values) * prod(len(carried) for carried, _ in others[:-1])
+    step = max(1, CHUNK // wide) if others else len(short)
+    parts = [
+        _contracted([(short[lo : lo + step], at), *others], values, column, width)
+        for lo in range(0, len(short), step)
+    ]
+    found = np.concatenate(parts).reshape(*(len(branches[k][0]) for k in order), width)
+    back = [order.index(k) for k in range(len(order))]
+    return found.transpose(*back, len(order)).reshape(-1, width)
+
+
+def _contracted(
+    branches: list[Branch], values: Buffer, column: NDArray[np.int64], width: int
+) -> Buffer:
+    """The same in the order given. Cells that differ only in what is summed over are joined before the last branch, the
+    longest, is multiplied in: block by block, a block per column.
+    """
+    *before, (carried, at) = branches
+    seps = carried.shape[1]
+    if not before:
+        step = sparse.csr_array((values, (at, column)), shape=(seps, width))
+        return np.asarray(carried @ step)
+    keys, place = np.unique(column * seps + at, return_inverse=True)
+    made = _contracted(before, values, place, len(keys))
+    found = np.empty((width, len(made), len(carried)))
+    ends = np.searchsorted(keys, seps * np.arange(width + 1))
+    for c in range(width):
+        block = slice(ends[c], ends[c + 1])
+        np.matmul(made[:, block], carried[:, keys[block] % seps].T, out=found[c])
+    return np.moveaxis(found, 0, -1).reshape(-1, width)

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+import answers
 import click
 import clique_vector
 import counting
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "reconstruction": reconstruction.rows,
     "large": large.rows,
     "noise": noise.rows,
+    "answers": answers.rows,
     "sampling": sampling.rows,
     "mbi": rival_mbi.rows,
 }

@@ -137,6 +137,26 @@ def test_the_table_local_beats_priview_between_0_0316_and_31_6() -> None:
             assert mean < reference.TABLE["global"][near][0]
 
 
+def test_aim_is_not_above_others_where_they_ended() -> None:
+    """Over the seeds that both ran."""
+    rows = rows_of("aim.csv")
+    ended = {
+        (r["data"], r["epsilon"], r["seed"], r["variant"]): float(r["total_variation"])
+        for r in rows
+        if r["total_variation"]
+    }
+    pairs = [
+        (ended[d, e, s, "ours"], theirs)
+        for (d, e, s, variant), theirs in ended.items()
+        if variant in ("dpmm", "opendp")
+    ]
+    assert pairs
+    assert sum(ours for ours, _ in pairs) <= sum(theirs for _, theirs in pairs)
+    assert all(r["note"] for r in rows if not r["total_variation"]), (
+        "a run that did not end says so"
+    )
+
+
 def test_no_cell_is_worse_than_the_authors_without_a_reason() -> None:
     found = verdict.cells()
     if not found:

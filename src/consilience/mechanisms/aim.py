@@ -10,6 +10,7 @@
 
 # Paper: candidates whose junction tree passes a cap on its size (80 MB times the share of rho spent) are left out.
 # Here: the price is that of local consistency, which grows with the tables themselves, so that nothing useful is capped.
+# A candidate whose noise would pass any error a table of so many rows can have is not looked at; its score is that bound.
 """
 
 from __future__ import annotations

@@ -426,6 +426,31 @@ def test_a_warm_refit_is_the_cold_one_and_shorter():
     assert saved > 0
 
 
+def test_the_default_fits_the_exact_model_and_other_settings_fit_local_tables():
+    budget = Budget(epsilon=20, neighbours="replace-one")
+    ready = MWEM(PAIRS, 3).calibrate(budget)
+    assert ready.exact
+    run = ready.start(DATA, noise=SeededNoise(seed=0))
+    made = list(run)[-1].model
+    assert made.diagnostics.status == "stopped early"
+    assert made.diagnostics.method == "exact model of 3 tables on possible cells"
+    assert made.diagnostics.violation < 1e-9
+    measured = [m.clique for m in made.measurements]
+    backbone = run._refit.backbone_of(made)
+    assert backbone is not None
+    assert set(backbone.cliques) == set(measured)
+    for clique, answer in zip(PAIRS, run.answers(PAIRS.cliques), strict=True):
+        np.testing.assert_allclose(
+            answer, made.total * backbone.marginal(clique), atol=1e-6 * made.total
+        )
+    again = ready.reconstruct(run.release).model
+    np.testing.assert_allclose(again.tau.values, made.tau.values, atol=0.01)
+    for asked in ({"consistency": "local"}, {"solver": "splitting"}):
+        other = MWEM(PAIRS, 3, **asked).calibrate(budget)
+        assert not other.exact
+        assert "exact" not in other(DATA, noise=SeededNoise(seed=0)).model.diagnostics.method
+
+
 def test_room_is_the_planners():
     triples = all_marginals(DOMAIN, 3).cliques
     tight = Settings("local", memory=2_003_000)

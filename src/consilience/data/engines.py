@@ -25,6 +25,11 @@ from consilience.errors import ConsilienceError, DataError
 CODED_CELLS = 1 << 22
 """Cells of a joint table up to which cliques are counted together and summed here: fewer scans."""
 
+TOGETHER = 1 << 14
+"""The same where all joint tables are counted in one scan: few keys per row, and few groups."""
+UNNESTS = ("duckdb", "postgres", "pyspark")
+"""Engines that turn an array into rows, and so count every row under many keys in one scan."""
+
 _BLANKS_CLASS = r"[ \t\n\r\f\x0B]"
 TRIES = ("duckdb", "pyspark", "snowflake", "bigquery", "trino")
 """Engines that can try a cast and give NULL."""
@@ -191,18 +196,54 @@ class EngineTable:
         return None
 
     def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
-        """Exact counts of many marginals, one GROUP BY per group of cliques whose joint table is small."""
+        """Exact counts of many marginals: in one scan where the engine can, else one GROUP BY per joint table of some cliques."""
         layout = Layout(self.domain, cliques)
         vector = CliqueVector(layout, np.zeros(layout.cells))
-        groups = list(joint_groups(self.domain, layout.cliques, CODED_CELLS))
-        for number, (joint, members) in enumerate(groups, 1):
-            counts = self._joint(joint)
+        if self._backend in UNNESTS:
+            groups = list(joint_groups(self.domain, layout.cliques, TOGETHER))
+            found: Iterable[np.ndarray] = self._in_one_scan([joint for joint, _ in groups])
+        else:
+            groups = list(joint_groups(self.domain, layout.cliques, CODED_CELLS))
+            found = (self._joint(joint) for joint, _ in groups)
+        for number, ((joint, members), counts) in enumerate(zip(groups, found, strict=True), 1):
             for clique in members:
                 away = tuple(i for i, a in enumerate(joint) if a not in clique)
                 vector[clique][...] = counts.sum(axis=away)
             if self.progress is not None:
                 self.progress(number, len(groups))
         return vector
+
+    def _in_one_scan(self, joints: Sequence[Clique]) -> list[np.ndarray]:
+        """Every row becomes one key per joint table, the place of its cell among the cells of them all; keys are counted."""
+        layout = Layout(self.domain, joints)
+        engine = IbisEngine(self._backend)
+        used = dict.fromkeys(a for joint in joints for a in joint)
+        names = {a: f"c{i}" for i, a in enumerate(used)}
+        codes = {names[a]: self._columns[self.domain.position(a)].code for a in names}
+        with _quiet(self.shown):
+            if not codes:
+                return [np.array(float(self.records)) for _ in joints]
+            coded_table = self.table.select(**codes)
+            keys = [
+                self._key(engine, coded_table, names, joint, int(at))
+                for joint, at in zip(layout.cliques, layout.offsets[:-1], strict=True)
+            ]
+            each = coded_table.select(k=engine.ibis.array(keys).unnest())
+            found = each.group_by("k").aggregate(n=lambda t: t.count()).to_pyarrow()
+        counts = np.zeros(layout.cells)
+        counts[found["k"].to_numpy().astype(np.int64)] = found["n"].to_numpy()
+        vector = CliqueVector(layout, counts)
+        return [vector[joint] for joint in joints]
+
+    def _key(
+        self, engine: IbisEngine, table: Any, names: Mapping[str, str], joint: Clique, at: int
+    ) -> Any:
+        """at + the place of the row's cell in the table over `joint`, the last attribute changing fastest."""
+        place: Any = engine.literal(0)
+        for a in joint:
+            code = table[names[a]].cast("int64")
+            place = place * engine.literal(self.domain[a]) + code
+        return place + engine.literal(at)
 
     def _joint(self, clique: Clique) -> np.ndarray:
         counts = np.zeros(self.domain.shape_of(clique))

@@ -41,7 +41,7 @@ FIELDS = [
 ]  # fmt: skip
 SATURATED = [1, 3, 10, 32, 109, 330, 1048, 3237, 10_000]
 EXACT = {"random": [1, 10, 20, 29, 35, 42, 51, 62], "greedy": [10, 109, 494, 1048, 1264, 2222]}
-MBI = [10, 64, 256]
+MBI = [10, 32, 64]
 QUICK = {"saturated": [109, 1048], "exact": [20, 62]}
 MOST_CELLS = 60_000_000
 """Junction trees above this are refused here: three buffers of 0.5 GB each. reconstruct's own limit is its memory budget."""

@@ -23,15 +23,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-import gzip
 import itertools
-import json
-import os
 import pathlib
 import time
 from collections.abc import Callable
 
 import numpy as np
+from common import load
 from scipy.optimize import brentq
 
 import consilience as cs
@@ -53,15 +51,6 @@ PAPER = {  # mean and standard deviation of five trials, epsilon 0.01 to 100
 }  # fmt: skip
 ROUNDING = 0.00005 / 3**0.5
 """Standard deviation of what the paper's four decimals leave out."""
-
-
-def load(name: str) -> cs.Dataset:
-    folder = pathlib.Path(os.environ.get("CONSILIENCE_DATA", ROOT.parent / "shared" / "data"))
-    domain = cs.Domain(json.loads((folder / f"{name}-domain.json").read_text()))
-    with gzip.open(folder / f"{name}.csv.gz", "rt") as lines:
-        header = lines.readline().strip().split(",")
-        codes = np.loadtxt(lines, delimiter=",", dtype=np.int64)
-    return cs.Dataset(codes[:, [header.index(a) for a in domain.attributes]], domain)
 
 
 def sigma(epsilon: float, tables: int, delta: float = 1e-6) -> float:

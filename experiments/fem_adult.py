@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import argparse
 import csv
-import gzip
 import itertools
-import json
-import os
 import pathlib
 import time
 
 import numpy as np
+from common import load
 
 import consilience as cs
 from consilience.privacy import SeededNoise
@@ -37,15 +35,6 @@ AUTHORS = {  # epsilon: FEM and FEM + region graph, total variation; the same, l
     0.5: (0.4718, 0.4379, 0.0870, 0.0840),
     1.0: (0.4391, 0.4101, 0.0744, 0.1075),
 }
-
-
-def load(name: str) -> cs.Dataset:
-    folder = pathlib.Path(os.environ.get("CONSILIENCE_DATA", ROOT.parent / "shared" / "data"))
-    domain = cs.Domain(json.loads((folder / f"{name}-domain.json").read_text()))
-    with gzip.open(folder / f"{name}.csv.gz", "rt") as lines:
-        header = lines.readline().strip().split(",")
-        codes = np.loadtxt(lines, delimiter=",", dtype=np.int64)
-    return cs.Dataset(codes[:, [header.index(a) for a in domain.attributes]], domain)
 
 
 def workload(data: cs.Dataset, seed: int) -> cs.Workload:

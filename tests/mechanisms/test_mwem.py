@@ -453,11 +453,14 @@ def test_the_default_fits_the_exact_model_and_other_settings_fit_local_tables():
 
 def test_room_is_the_planners():
     triples = all_marginals(DOMAIN, 3).cliques
-    tight = Settings("local", memory=2_003_000)
+    prices = sorted(Settings("local").plan(DOMAIN, [c]).bytes for c in PAIRS)
+    tight = Settings("local", memory=prices[len(prices) // 2])
     assert not Room(DOMAIN, triples, tight).all_fit
     small = Room(DOMAIN, tuple(PAIRS), tight)
     assert small.left([], list(PAIRS)) == tuple(c for c in PAIRS if small._fits([c]))
-    wide = Settings("global", memory=2_003_500)
+    first, rest = PAIRS.cliques[:3], PAIRS.cliques[3:]
+    least = min(Settings("global").plan(DOMAIN, [*first, c]).bytes for c in rest)
+    wide = Settings("global", memory=least)
     room = Room(DOMAIN, tuple(PAIRS), wide)
     open_ones = room.left(PAIRS.cliques[:3], list(PAIRS))
     assert set(PAIRS.cliques[:3]) <= set(open_ones)
@@ -468,7 +471,8 @@ def test_room_is_the_planners():
 
 def test_global_runs_stop_where_no_candidate_fits():
     budget = Budget(epsilon=30, neighbours="replace-one")
-    ready = MWEM(PAIRS, 6, consistency="global", memory=2_004_000).calibrate(budget)
+    one_by_one = [Settings("global").plan(DOMAIN, [c]).bytes for c in PAIRS]
+    ready = MWEM(PAIRS, 6, consistency="global", memory=max(one_by_one)).calibrate(budget)
     release = ready.measure(DATA, noise=SeededNoise(seed=0))
     assert 1 <= len(release.measurements) < 6
     assert release.cost == ready.cost

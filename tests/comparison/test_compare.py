@@ -63,7 +63,7 @@ def test_what_must_hold_between_the_methods(compared) -> None:
     _, _, found = compared
     assert found["noisy"].objective == pytest.approx(0, abs=1e-9)
     assert found["noisy"].violation > 1e-3
-    for name in ("global", "local", "factor", "prior"):
+    for name in ("global", "local", "factor", "prior", "norm-cut"):
         assert found[name].violation < 1e-6
         assert found[name].negative == 0
         assert found[name].total_variation < found["noisy"].total_variation

@@ -15,7 +15,16 @@ from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, DomainError
 from consilience.measurements import BoundMeasurement, Measurement, SquaredLoss
 
-METHODS = ("noisy", "global", "local", "factor", "prior", "priview", "relaxed_projection")
+METHODS = (
+    "noisy",
+    "global",
+    "local",
+    "factor",
+    "prior",
+    "norm-cut",
+    "priview",
+    "relaxed_projection",
+)
 """What is compared unless something else is asked for."""
 NAN = float("nan")
 

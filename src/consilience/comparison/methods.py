@@ -51,6 +51,7 @@ KNOWN: Mapping[str, Method] = {
     "local": _by(consistency="local"),
     "factor": _by(consistency="factor"),
     "prior": _by(prior="independence"),
+    "norm-cut": _by(nonnegativity="norm-cut"),
     "priview": _priview,
     "priview-norm-sub": _norm_sub,
     "relaxed_projection": _relaxed,

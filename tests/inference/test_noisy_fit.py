@@ -162,7 +162,10 @@ def test_one_by_one_or_all_at_once_a_model_of_all_pairs_of_a_chain(monkeypatch) 
     assert steps.backbone.whole
     assert steps.backbone.fit.support.size < steps.backbone.tree.cells
     at_once = GrowingModel(LINE)
-    assert at_once.take(order, noisy) is not None
+    seen: list[tuple[int, int]] = []
+    assert at_once.take(order, noisy, lambda *s: seen.append(s)) is not None
+    assert seen == sorted(seen)
+    assert seen[-1] == (len(order), len(order))
     for model in (steps, at_once):
         found = model.tables(order, noisy)
         ours = np.mean([np.abs(found[c] - exact[c]).sum() for c in order])

@@ -7,7 +7,7 @@ others are read next to the model: each starts from what the model says about it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.special import wrightomega
@@ -47,13 +47,25 @@ class GrowingModel:
         self.steps = 0
         self._chosen_at, self._level, self._refused = 0, 0, 0
 
-    def take(self, cliques: Sequence[Clique], noisy: NoisyTables) -> Backbone | None:
-        """The model of the tables of these cliques, those of the last call and more; None where not one of them fits."""
+    def take(
+        self,
+        cliques: Sequence[Clique],
+        noisy: NoisyTables,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Backbone | None:
+        """The model of the tables of these cliques, those of the last call and more; None where not one of them fits.
+
+        progress sees (new tables placed, new tables).
+        """
         seen = {*self.inside, *self.outside}
-        self._grow([c for c in dict.fromkeys(cliques) if c not in seen], noisy)
+        new = [c for c in dict.fromkeys(cliques) if c not in seen]
+        report = progress or (lambda done, of: None)
+        self._grow(
+            new, noisy, lambda: report(len(self.inside) + len(self.outside) - len(seen), len(new))
+        )
         return self.backbone
 
-    def _grow(self, group: list[Clique], noisy: NoisyTables) -> None:
+    def _grow(self, group: list[Clique], noisy: NoisyTables, report: Callable[[], None]) -> None:
         """All of a group at once if that fits, else its halves one after the other."""
         if not group:
             return
@@ -62,13 +74,15 @@ class GrowingModel:
             self.inside += group
             self._refused = 0
             self._fit(support, noisy)
+            report()
         elif len(group) == 1 or self._refused >= REFUSALS:
             self.outside += group
             self._refused += 1
+            report()
         else:
             half = len(group) // 2
-            self._grow(group[:half], noisy)
-            self._grow(group[half:], noisy)
+            self._grow(group[:half], noisy, report)
+            self._grow(group[half:], noisy, report)
 
     def _fit(self, support: SupportTree, noisy: NoisyTables) -> None:
         mine = noisy.only(self.inside)

@@ -102,13 +102,18 @@ class CalibratedAdaptive(Calibrated):
             raise MeasurementError(
                 "a release must hold at least one measurement, got none; let its run make a round"
             )
-        if progress is not None:
-            progress(Step("reconstructing", 0, 1))
+        report = progress or (lambda step: None)
+        report(Step("reconstructing", 0, 1))
         total = None if release.total is None else float(release.total)
-        fit = Refit(release.domain, total, self.settings, self.exact)
+        fit = Refit(
+            release.domain,
+            total,
+            self.settings,
+            self.exact,
+            lambda done, of: report(Step("reconstructing", done, of)),
+        )
         model = fit(release.measurements, self.settings.tolerance)
-        if progress is not None:
-            progress(Step("reconstructing", 1, 1))
+        report(Step("reconstructing", 1, 1))
         return Result(model, release)
 
 

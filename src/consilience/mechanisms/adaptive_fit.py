@@ -58,13 +58,14 @@ class Refit:
     """Fits to more and more measurements of one table. Mutable: keeps the solver's state between calls.
 
     `exact` fits a distribution over the whole domain (inference/growing.py) instead of tables that agree locally, as long as
-    every measurement is of a table itself.
+    every measurement is of a table itself; progress then sees (tables placed, tables) of a call.
     """
 
     domain: Domain
     total: float | None
     settings: Settings
     exact: bool = False
+    progress: Callable[[int, int], None] | None = None
     _growing: GrowingModel | None = None
     _made: list[tuple[Model, Backbone]] = field(default_factory=list)
     _tables: dict[Clique, Buffer] = field(default_factory=dict)
@@ -109,7 +110,9 @@ class Refit:
             cells = parse_bytes(self.settings.memory) // CELL_BYTES
             self._growing = GrowingModel(self.domain, min(cells, MOST_CELLS))
         grown, noisy = self._growing, NoisyTables(part.targets, part.weights)
-        backbone = grown.take([m.clique for m in loss.measurements if m.clique], noisy)
+        backbone = grown.take(
+            [m.clique for m in loss.measurements if m.clique], noisy, self.progress
+        )
         if backbone is None:
             return None
         roots = [graph.regions[i] for i in graph.roots]

@@ -143,6 +143,8 @@ class _Look:
         note = (
             f"any other label counts as missing; other = {OTHER!r} would give it a code of its own"
         )
+        if labels and present == self._row("sum(times)")[0]:
+            note += f"; nothing is missing here: missing = {labels[0]!r} would do without that code"
         return Categorical(self.name, tuple(labels)), note
 
     def _numeric(self, x: Sql, unread: int = 0) -> tuple[Column, str] | str:

@@ -73,8 +73,8 @@ def test_crowded_bins_hold_equal_rows(seed: int) -> None:
     if evenly.max() < 0.8 * len(rows):
         return  # not crowded enough to be sure how it is drafted
     at = [rows[k * len(rows) // BINS - 1] for k in range(1, BINS)]
-    for given, judge in ((edges[1:-1], at), ([v for v in at if v > edges[1] / 1.1], edges)):
-        apart = np.abs(np.log(np.divide.outer(np.array(given), np.maximum(judge, 1e-9))))
+    for some, judge in ((edges[1:-1], at), ([v for v in at if v > edges[1] / 1.1], edges)):
+        apart = np.abs(np.log(np.divide.outer(np.array(some), np.maximum(judge, 1e-9))))
         assert apart.min(axis=1).max() < 0.06, "two digits are kept"
     assert edges[0] <= rows[0]
     assert edges[-1] >= rows[-1]

@@ -195,6 +195,18 @@ def test_aim_is_not_above_others_where_they_ended() -> None:
     )
 
 
+def test_the_prior_hurts_nowhere_on_five_data_sets() -> None:
+    found = {
+        column: table("prior_and_path.csv", ["data", "way", "epsilon"], column)
+        for column in ("plain", "prior")
+    }
+    assert len(found["plain"]) == 50
+    assert all(v[2] == 5 for v in found["plain"].values()), "five seeds each"
+    ratios = {k: found["prior"][k][0] / v[0] for k, v in found["plain"].items()}
+    assert max(ratios.values()) <= 1.02, ratios
+    assert sum(r <= 0.9 for r in ratios.values()) >= 25, "worth having in half of the cells"
+
+
 def test_no_cell_is_worse_than_the_authors_without_a_reason() -> None:
     found = verdict.cells()
     if not found:

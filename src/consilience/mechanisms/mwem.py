@@ -57,8 +57,9 @@ class MWEM(Mechanism):
     noise: "laplace" (pure epsilon), "gaussian" (rho, or epsilon and delta); "auto" goes by the budget.
     select_share: part of a round spent on choosing. allowance: what scores are lowered by, the expected L1 of the "noise",
     or the number of "cells" as in the authors' code.
-    consistency: "auto" answers unmeasured cliques with global information, as far as memory allows; "local" from their
-    overlaps with measured ones alone, as in the paper. The other arguments are those of `reconstruct`.
+    consistency: "auto" fits the exact model of the noisy tables on the cells that can occur, stopped before it follows the
+    noise (inference/growing.py; with a prior, a solver or impossible cells: local tables and a backbone); "local" answers
+    from overlaps alone, as in the paper. The other arguments are those of `reconstruct`.
     """
 
     workload: Workload

@@ -30,7 +30,7 @@ from consilience.mechanisms.adaptive_room import Room
 from consilience.mechanisms.laws import mean_absolute
 from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget
 from consilience.mechanisms.rounds import Ask, Policy
-from consilience.mechanisms.settings import Settings
+from consilience.mechanisms.settings import Reconstructing, Settings
 from consilience.mechanisms.shares import check_workload
 from consilience.privacy import (
     Budget,
@@ -53,7 +53,7 @@ ANNEAL = 4
 
 
 @dataclass(frozen=True, eq=False)
-class AIM(Mechanism):
+class AIM(Reconstructing, Mechanism):
     """Noisy marginals chosen one after the other for a workload, then one model of them all.
 
     rounds_per_attribute: into how many rounds rho is divided to begin with. consistency: "auto" answers unmeasured cliques
@@ -79,18 +79,6 @@ class AIM(Mechanism):
                 "rounds_per_attribute must be a whole number of at least 2, one for each attribute alone and one to "
                 f"choose, got {self.rounds_per_attribute!r}"
             )
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(
-            self.consistency,
-            self.solver,
-            self.prior,
-            self.memory,
-            self.tolerance,
-            self.possible,
-            self.time_limit,
-        )
 
     @cached_property
     def candidates(self) -> tuple[Clique, ...]:

@@ -14,7 +14,7 @@ from consilience.domain import Clique, Workload
 from consilience.errors import BudgetError
 from consilience.inference.impossible import Masks
 from consilience.mechanisms.mechanism import check_admitted, check_budget
-from consilience.mechanisms.settings import Settings
+from consilience.mechanisms.settings import Reconstructing
 from consilience.mechanisms.shares import Weights, check_workload, checked_shares, shares
 from consilience.mechanisms.tables import CalibratedTables, Tables
 from consilience.privacy import (
@@ -31,7 +31,7 @@ from consilience.solvers.planner import TIME_LIMIT, Plan
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian(Tables):
+class Gaussian(Reconstructing, Tables):
     """Noisy marginals of `workload`, then one consistent model of them.
 
     weights: shares of rho per clique; None for equal noise in every table, "optimal" for the least expected L1
@@ -51,18 +51,6 @@ class Gaussian(Tables):
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
         object.__setattr__(self, "weights", checked_shares(self.workload, self.weights))
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(
-            self.consistency,
-            self.solver,
-            self.prior,
-            self.memory,
-            self.tolerance,
-            self.possible,
-            self.time_limit,
-        )
 
     def calibrate(self, budget: Budget) -> CalibratedGaussian:
         """Least noise that an (epsilon, delta) or rho budget allows."""

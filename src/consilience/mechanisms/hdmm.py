@@ -26,7 +26,7 @@ from consilience.mechanisms.hdmm_strategy import (
     workload_query,
 )
 from consilience.mechanisms.mechanism import check_admitted, check_budget
-from consilience.mechanisms.settings import Settings
+from consilience.mechanisms.settings import Reconstructing
 from consilience.mechanisms.shares import check_workload
 from consilience.mechanisms.strategies_marginals import Law
 from consilience.mechanisms.tables import CalibratedParts, Part, Tables, check_parts_fit
@@ -49,7 +49,7 @@ LONGEST = 2048
 
 
 @dataclass(frozen=True, eq=False)
-class HDMM(Tables):
+class HDMM(Reconstructing, Tables):
     """The queries that answer `workload` best, noisy, then one consistent model of them.
 
     queries: for ordered attributes, what is asked along them, such as {"age": Prefix(100)} or Ranges; a clique is then asked
@@ -91,18 +91,6 @@ class HDMM(Tables):
                 f"prior must be None where attributes have queries, got {self.prior!r}: a prior needs plain tables; "
                 "leave out prior or queries"
             )
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(
-            self.consistency,
-            self.solver,
-            self.prior,
-            self.memory,
-            self.tolerance,
-            self.possible,
-            self.time_limit,
-        )
 
     def query(self, attributes: Any) -> Query:
         """What is asked of a clique of the workload, for `model.answer`; columns in domain order."""

@@ -13,7 +13,7 @@ from consilience.domain import Clique, Workload
 from consilience.errors import BudgetError, ConsilienceError
 from consilience.inference.impossible import Masks
 from consilience.mechanisms.mechanism import check_admitted, check_budget
-from consilience.mechanisms.settings import Settings
+from consilience.mechanisms.settings import Reconstructing
 from consilience.mechanisms.shares import Weights, check_workload, checked_shares, shares
 from consilience.mechanisms.tables import CalibratedTables, Tables
 from consilience.privacy import Budget, Cost, Scale, laplace_scale, marginals
@@ -23,7 +23,7 @@ from consilience.solvers.planner import TIME_LIMIT, Plan
 
 
 @dataclass(frozen=True, eq=False)
-class Laplace(Tables):
+class Laplace(Reconstructing, Tables):
     """Noisy marginals of `workload` under pure epsilon, then one consistent model of them.
 
     weights: shares of epsilon per clique; None for equal noise in every table, "optimal" for the least expected L1
@@ -48,18 +48,6 @@ class Laplace(Tables):
                 "Gaussian noise; use the Gaussian mechanism"
             )
         object.__setattr__(self, "weights", checked_shares(self.workload, self.weights))
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(
-            self.consistency,
-            self.solver,
-            self.prior,
-            self.memory,
-            self.tolerance,
-            self.possible,
-            self.time_limit,
-        )
 
     def calibrate(self, budget: Budget) -> CalibratedLaplace:
         """Least noise that the budget's epsilon allows; a delta is not used."""

@@ -26,7 +26,7 @@ from consilience.mechanisms.adaptive_room import Room
 from consilience.mechanisms.laws import mean_absolute
 from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget
 from consilience.mechanisms.rounds import Ask, Policy, Width
-from consilience.mechanisms.settings import Settings
+from consilience.mechanisms.settings import Reconstructing, Settings
 from consilience.mechanisms.shares import check_workload
 from consilience.privacy import (
     Budget,
@@ -49,7 +49,7 @@ ALLOWANCES = ("noise", "cells")
 
 
 @dataclass(frozen=True, eq=False)
-class MWEM(Mechanism):
+class MWEM(Reconstructing, Mechanism):
     """The multiplicative-weights exponential mechanism with this library's reconstruction in place of multiplicative weights.
 
     rounds: at most one per clique; None for one per attribute, or for as many as `per_round` leaves room for.
@@ -119,18 +119,6 @@ class MWEM(Mechanism):
             "cells",
             consistency,
             **reconstruction,  # type: ignore[arg-type]
-        )
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(
-            self.consistency,
-            self.solver,
-            self.prior,
-            self.memory,
-            self.tolerance,
-            self.possible,
-            self.time_limit,
         )
 
     def calibrate(self, budget: Budget) -> CalibratedMWEM:

@@ -25,7 +25,7 @@ from consilience.inference.impossible import Masks
 from consilience.measurements import Measurement
 from consilience.mechanisms.mechanism import Release, check_admitted, check_budget
 from consilience.mechanisms.residual_planner_plan import ResidualPlan
-from consilience.mechanisms.settings import Settings
+from consilience.mechanisms.settings import Reconstructing
 from consilience.mechanisms.shares import check_workload
 from consilience.mechanisms.strategies_queries import Residual, centred
 from consilience.mechanisms.tables import CalibratedParts, Part, Tables, check_parts_fit
@@ -44,7 +44,7 @@ from consilience.solvers.planner import TIME_LIMIT, Plan
 
 
 @dataclass(frozen=True, eq=False)
-class ResidualPlanner(Tables):
+class ResidualPlanner(Reconstructing, Tables):
     """Noisy residuals with the least expected squared error for `workload`, then one consistent model of them.
 
     The weight of a clique in the workload multiplies its answers, so squared errors count by its square. The other
@@ -62,18 +62,6 @@ class ResidualPlanner(Tables):
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.memory)
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(
-            self.consistency,
-            self.solver,
-            self.prior,
-            self.memory,
-            self.tolerance,
-            self.possible,
-            self.time_limit,
-        )
 
     def calibrate(self, budget: Budget) -> CalibratedResidualPlanner:
         """Least noise that an (epsilon, delta) or rho budget allows."""

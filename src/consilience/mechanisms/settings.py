@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from consilience.domain import Clique, Domain
 from consilience.errors import ConsilienceError
@@ -110,6 +110,14 @@ class Settings:
             time_limit=self.time_limit,
             progress=progress,
         )
+
+
+class Reconstructing:
+    """A mechanism that has the options of `Settings` as its own, under the same names."""
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(**{f.name: getattr(self, f.name) for f in fields(Settings)})
 
 
 def _check_graph(graph: RegionGraph, domain: Domain, cliques: Iterable[Clique]) -> None:

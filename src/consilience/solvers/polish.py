@@ -22,21 +22,24 @@ def polish_tables(graph: RegionGraph, roots: CliqueVector) -> tuple[CliqueVector
     """The same from positive tables of the regions without parents that nearly agree."""
     wiring = Wiring.of(graph)
     vector = CliqueVector(graph.layout)
-    parent_of: dict[int, int] = {}
-    for p, c in graph.edge_array.tolist():
-        parent_of.setdefault(c, p)
-    for region in sorted(range(len(graph.regions)), key=lambda r: -len(graph.regions[r])):
-        name = graph.regions[region]
-        if region in parent_of:
-            above = graph.regions[parent_of[region]]
-            axes = tuple(i for i, a in enumerate(above) if a not in name)
-            vector[name][...] = vector[above].sum(axis=axes)
-        else:
-            vector[name][...] = roots[name]
+    for r in graph.roots:
+        vector[graph.regions[r]][...] = roots[graph.regions[r]]
+    sum_from_parents(graph, vector)
     beliefs = Beliefs.uniform(wiring)
     beliefs.tau = np.maximum(wiring.enter(vector), FLOOR)
     beliefs.settle()
     return polish(graph, beliefs, limit=2000)
+
+
+def sum_from_parents(graph: RegionGraph, tau: CliqueVector) -> None:
+    """Make every region that has parents its first parent's marginal, the largest regions first."""
+    parent_of: dict[int, int] = {}
+    for p, c in graph.edge_array.tolist():
+        parent_of.setdefault(c, p)
+    for c in sorted(parent_of, key=lambda c: -len(graph.regions[c])):
+        above, below = graph.regions[parent_of[c]], set(graph.regions[c])
+        axes = tuple(i for i, a in enumerate(above) if a not in below)
+        tau[graph.regions[c]][...] = tau[above].sum(axis=axes)
 
 
 def polish(

@@ -15,6 +15,7 @@ from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.errors import LossError
 from consilience.measurements import SquaredLoss
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.polish import sum_from_parents
 from consilience.solvers.solution import Iteration, Solution
 from consilience.solvers.split_problem import Check, SplitProblem, Structure
 from consilience.solvers.structural_zeros import inner_point, respect
@@ -151,11 +152,5 @@ def feasible(solver: SplitProblem, x: Buffer, shrink: float) -> CliqueVector:
     tau = CliqueVector(graph.layout)
     for i, clique in enumerate(solver.root_cliques):
         tau[clique][...] = solver._leave(x[solver._span(solver.ties.roots, i)], clique)
-    parent_of: dict[int, int] = {}
-    for p, c in graph.edge_array.tolist():
-        parent_of.setdefault(c, p)
-    for c in sorted(parent_of, key=lambda c: -len(graph.regions[c])):
-        above, below = graph.regions[parent_of[c]], set(graph.regions[c])
-        axes = tuple(i for i, a in enumerate(above) if a not in below)
-        tau[graph.regions[c]][...] = tau[above].sum(axis=axes)
+    sum_from_parents(graph, tau)
     return tau

@@ -46,6 +46,26 @@ def test_certificate_holds_when_stopped_early(steps):
     assert early.bound <= best <= early.objective
 
 
+@pytest.mark.parametrize("sharper", [1e-2, 1e4])
+def test_acceleration_does_not_depend_on_the_unit_of_the_loss(sharper):
+    """Noise `sharper` times smaller, said of the same tables, multiplies the loss and changes nothing else."""
+
+    def found(scale):
+        tables = [
+            cs.Measurement(m.attributes, m.values, stddev=15.0 / scale) for m in problem(CYCLE)
+        ]
+        loss = cs.SquaredLoss(DOMAIN, tables, 800)
+        graph = cs.RegionGraph.saturated(DOMAIN, CYCLE)
+        return [
+            cs.private_pgm(loss, iterations=60),
+            cs.prox_pgm(loss, graph, iterations=60, accelerated=True),
+        ]
+
+    for plain, other in zip(found(1.0), found(sharper), strict=True):
+        assert np.abs(other.tau.values - plain.tau.values).max() < 1e-6
+        assert other.gap == pytest.approx(plain.gap, rel=1e-2, abs=1e-9)
+
+
 def test_tables_are_realisable():
     """Marginals of one distribution agree with each other exactly."""
     found = cs.private_pgm(cs.SquaredLoss(DOMAIN, problem(CYCLE), 800), tolerance=1e-4)

@@ -87,7 +87,7 @@ def mirror_descent(
     first = value
     start, pull, weight, intercept, began = z.copy(), np.zeros_like(x), 0.0, 0.0, 0
     bound, done, failures, next_check = -np.inf, 0, 0, 16
-    c = 1.0
+    c = 1.0 / rate  # then nothing depends on the loss's unit; from c = 1 sharp losses threw z into a corner
     backup = z.copy()
     while done < limit:
         a = 0.5 * (np.sqrt((c * rate) ** 2 + 4 * c * rate) - c * rate) if accelerated else 1.0
@@ -135,7 +135,7 @@ def mirror_descent(
         fresh = problem.restart(x) if overshot else None
         if fresh is not None:  # momentum has overshot: go on from x with none, in a new window
             bound = max(bound, (intercept + problem.lowest(start, z, pull)) / weight)
-            z, c = fresh, 1.0
+            z, c = fresh, 1.0 / rate
             start.adopt(z)
             pull[:] = 0.0
             weight, intercept, began = 0.0, 0.0, done

@@ -13,7 +13,7 @@ measurements for every column, as in the paper. Columns:
     priview-norm-sub          the same with the Euclidean projection
     relaxed_projection        100 products, Adam with rate 0.1 for 2,500 iterations
     relaxed_projection-paper  100 products, rate 1 for 250 iterations: what the paper's column is made with
-    global                    Private-PGM, 1,500 steps on a junction tree of 13.7 million cells: two minutes each, so only
+    global                    Private-PGM, 1,000 steps on a junction tree of 13.7 million cells: a minute or two each, so only
                               with --global
 
 Rows are appended as they come, so the run can be stopped and resumed. At the end: means beside the paper's, and how many standard
@@ -50,8 +50,8 @@ PAPER = {  # mean and standard deviation of five trials, epsilon 0.01 to 100
     "noisy": [(28.050, 0.1249), (8.8782, 0.0254), (2.8091, 0.0101), (0.8919, 0.0030), (0.2853, 0.0007),
               (0.0934, 0.0003), (0.0324, 0.0001), (0.0125, 0.0), (0.0054, 0.0)],
 }  # fmt: skip
-EXACT_STEPS = 1500
-"""At epsilon 1 the objective then falls by less than a thousandth in as many again; at 100 it still falls by hundredths."""
+EXACT_STEPS = 1000
+"""At epsilon 1 the objective is then within a thousandth of its least value; at 100 it would still fall by hundredths."""
 ROUNDING = 0.00005 / 3**0.5
 """Standard deviation of what the paper's four decimals leave out."""
 

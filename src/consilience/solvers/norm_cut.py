@@ -50,6 +50,7 @@ def norm_cut_fit(
             "use consistency='local' and plain marginals, or nonnegativity='optimal'"
         )
     solver = SplitProblem(graph, loss)
+    solver.penalise(0.0)
     tables = solver.ties.roots
     away, done = np.inf, 0
     while done < rounds and away > AGREED:
@@ -84,7 +85,6 @@ def _agreed(solver: SplitProblem) -> tuple[CliqueVector, float]:
 
 def _least_squares(solver: SplitProblem) -> Buffer:
     """The consistent tables closest to `solver.y`, whatever their sign."""
-    solver.mix[:] = 0.0
     with threads_for(solver.work):
         solver.project()
         solver._spread(False)

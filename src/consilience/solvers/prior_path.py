@@ -44,7 +44,7 @@ class PriorPath:
         solver.v = prior.copy()
         self.strength = 0.0
         self.pairs = np.flatnonzero([len(c) == 2 for c in solver.root_cliques])
-        own = np.where(solver.data[:count] > 0, solver.data[:count], solver._typical())
+        own = solver.own[:count]
         self.unit = np.sqrt(own / solver.scale)
         """N / sigma_r of each table, in the solver's units."""
         self.weight = np.zeros(count)
@@ -59,8 +59,7 @@ class PriorPath:
         z = self.z()
         before = solver.penalty.copy()
         pull = strength * self.unit
-        own = np.where(solver.data[:count] > 0, solver.data[:count], solver._typical())
-        solver.pace[:count] = own + 0.5 * pull * solver.ties.roots.cells[:count]
+        solver.pace[:count] = solver.own[:count] + 0.5 * pull * solver.ties.roots.cells[:count]
         solver._weigh()
         ratio = before / solver.penalty
         ratio[:count] *= strength / old if old > 0 else 0.0

@@ -62,8 +62,7 @@ def splitting(
     solver = SplitProblem(graph, loss, possible, absolute, known)
     if state is not None:
         solver.v[...] = state.v
-        solver.rho = state.rho
-        solver._weigh()
+        solver.penalise(state.rho)
     return run(solver, began, iterations, tolerance, callback)
 
 

@@ -100,22 +100,30 @@ def test_steps_add_up(case: str) -> None:
             )
 
 
-def test_a_step_too_wide_for_probabilities_is_taken_in_logarithms() -> None:
-    """Two cliques that fight over one attribute with exponents of a thousand."""
+@pytest.mark.parametrize(("loud", "logs"), [(1000.0, False), (100_000.0, True)])
+def test_a_step_too_wide_for_products_is_taken_in_parts_or_in_logarithms(
+    loud: float, logs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two cliques that fight over one attribute with exponents of a thousand and more."""
+    calls, finish = [], ExactOracle._finish_in_logs
+    monkeypatch.setattr(
+        ExactOracle, "_finish_in_logs", lambda *given: (calls.append(1), finish(*given))
+    )
     domain = Domain({"a": 2, "b": 3, "c": 2})
     oracle = oracle_of([("a", "b"), ("b", "c")], domain)
     state = oracle.uniform()
     pull = CliqueVector(oracle.layout)
-    pull["a", "b"][:, 1] = 1000.0
+    pull["a", "b"][:, 1] = loud
     pull["b", "c"][:, :] = 2.0 * np.arange(6).reshape(3, 2)
     push = CliqueVector(oracle.layout)
-    push["b", "c"][1, :] = -1000.0
+    push["b", "c"][1, :] = -loud
     theta = pull + push
     oracle.step(state, -theta.values, 1.0)
     p, log_z = joint(theta)
     expected = marginals(domain, p, oracle.layout.cliques)
     np.testing.assert_allclose(oracle.marginals(state), expected.values, atol=1e-12)
     assert state.log_partition == pytest.approx(log_z)
+    assert bool(calls) == logs
 
 
 def test_many_long_steps_on_a_star_do_not_underflow() -> None:

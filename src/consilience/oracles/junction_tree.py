@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import log
+from math import ceil, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from consilience.oracles.elimination import (
 )
 from consilience.oracles.rooted_tree import RootedTree, homes
 from consilience.regions.junction_tree import JunctionTree
+
+MOST_PARTS = 20
 
 
 @dataclass
@@ -101,6 +103,25 @@ class ExactOracle:
     def step(self, state: ExactState, gradient: Buffer, rate: float) -> None:
         """theta -= rate * gradient, then calibrate. The gradient lies over `layout` in domain order."""
         entered = gradient if self._enter is None else gradient[self._enter]
+        parts = self._parts(entered, rate)
+        for _ in range(parts):
+            self._step(state, entered, rate / parts)
+
+    def _parts(self, gradient: Buffer, rate: float) -> int:
+        """How many equal steps to take one in: logarithms, where factors are too wide for products, cost as much as MOST_PARTS.
+
+        A clique bears half of WIDEST by itself, which leaves as much for what its neighbours say; of the whole tree's factors it
+        hears a part. Between its ends a cell is never less likely than at the lower one (its logarithm is concave along the way).
+        """
+        if not len(gradient):
+            return 1
+        first = self.layout.offsets[:-1]
+        span = np.maximum.reduceat(gradient, first) - np.minimum.reduceat(gradient, first)
+        own = float(np.bincount(self.rooted.home, span).max())
+        wide = abs(rate) * max(2.0 * own, 0.5 * float(span.sum())) / hugin.WIDEST
+        return max(1, ceil(wide)) if wide <= MOST_PARTS else 1
+
+    def _step(self, state: ExactState, entered: Buffer, rate: float) -> None:
         stopped, mass, lift = hugin.step(
             self._plan, entered, float(rate), state.tables, state.below, state.scale,
             self._factor, self._out, self._lift, self._span,

@@ -87,7 +87,7 @@ def mirror_descent(
     first = value
     start, pull, weight, intercept, began = z.copy(), np.zeros_like(x), 0.0, 0.0, 0
     bound, done, failures, next_check = -np.inf, 0, 0, 16
-    c = 1.0 / rate  # then nothing depends on the loss's unit; from c = 1 sharp losses threw z into a corner
+    c = 1.0 / rate  # then no iterate depends on the unit of the loss
     backup = z.copy()
     while done < limit:
         a = 0.5 * (np.sqrt((c * rate) ** 2 + 4 * c * rate) - c * rate) if accelerated else 1.0

@@ -200,7 +200,7 @@ def figure_table(rows: Rows) -> Figure:
         near = {e: min(base, key=lambda b: abs(np.log(b / e))) for e in points}
         return {e: points[e] / base[near[e]] for e in points}
 
-    for column in ("prior", "local", "priview", "relaxed_projection"):
+    for column in ("prior", "global-300", "local", "priview", "relaxed_projection"):
         found = by(rows, "epsilon", "total_variation", column=column)
         if found:
             curve(axis, against(found), f"{column} (ours)")

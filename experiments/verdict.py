@@ -21,6 +21,7 @@ MWEM_ROUNDING = 0.0005
 
 REASONS = {
     "2b, over-saturated": "the loss does not determine it; with the paper's solver it is met (next lines)",
+    "table, global": "more steps than theirs, so the loss is lower and the noise is followed further; with 300 steps it is met",
 }
 """Why groups have cells that are worse; a test refuses a worse cell without a reason."""
 
@@ -123,7 +124,8 @@ def table() -> Iterator[Cell]:
     found = means(rows, ["column", "epsilon"], "total_variation")
     against = {
         "noisy": "noisy", "local": "local-10000", "local-10000": "local-10000", "priview": "priview",
-        "relaxed_projection-paper": "relaxed_projection-paper", "global": "global", "prior": "global",
+        "relaxed_projection-paper": "relaxed_projection-paper", "global": "global", "global-300": "global",
+        "prior": "global",
     }  # fmt: skip
     for (column, epsilon), (mean, error, trials) in found.items():
         if column in against and trials > 1:

@@ -114,11 +114,12 @@ def figure_3a(rows: Rows) -> str:
         ours = mean_of(seen, str(k), "squared")
         alone = mean_of(expected, str(k), "squared")
         lines.append([
-            str(k), f"{figures(alone)} ({figures(HDMM['expected'][k])})", figures(HDMM["exact"].get(k)), figures(theirs),
+            str(k), f"{figures(alone)} ({figures(HDMM['expected'][k])})", figures(HDMM["exact"].get(k)),
+            figures(mean_of(seen, str(k), "exact")) + few(seeds_of(seen, str(k), "exact")), figures(theirs),
             figures(ours), f"{alone / ours:.2f}" if alone and ours else NOT_RUN,
             figures(mean_of(seen, str(k), "even")), str(seeds_of(seen, str(k), "squared")),
         ])  # fmt: skip
-    head = ["k", "HDMM alone, expected (authors')", "authors' + exact", "authors' + region graph", "ours, local",
+    head = ["k", "HDMM alone, expected (authors')", "authors' + exact", "ours, exact", "authors' + region graph", "ours, local",
             "improvement", "ours, slack 0.1", "seeds"]  # fmt: skip
     return markdown(head, lines)
 
@@ -231,7 +232,7 @@ def adult(rows: Rows) -> str:
         for column in COLUMNS:
             cell = mine.get(column)
             theirs = TABLE[paired[column]][epsilon][0] if column in paired else None
-            text = both(cell[0] if cell else None, theirs)
+            text = both(cell[0] if cell else None, theirs) + few(cell[2] if cell else 0)
             line.append(f"**{text}**" if cell and cell[0] == best else text)
         local = mine.get("local")
         lines.append([*line, str(local[2] if local else 0)])

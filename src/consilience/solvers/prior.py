@@ -148,7 +148,7 @@ def _quick_fit(
     if strength == 0.0:
         for _ in range(PLAIN_ITERATIONS):
             solver.iterate()
-        return solver.vector(solver._prox())
+        return solver.vector(solver.nonnegative())
     path = PriorPath(solver, loss, prior_tables(domain, graph, loss.measurements, total, rng))
     path.go(strength)
     return solver.vector(path.z())

@@ -86,7 +86,7 @@ class PriorPath:
         solver.v += np.repeat(pull, solver.ties.roots.cells) * slope
 
     def z(self) -> Buffer:
-        return self.solver._prox() if self.strength > 0 else self.prior.copy()
+        return self.solver.nonnegative() if self.strength > 0 else self.prior.copy()
 
     def go(self, strength: float, most: int = 8) -> None:
         """The fit at this strength: to the fixed point of prior and fit, then to a small part of the noise."""
@@ -104,12 +104,12 @@ class PriorPath:
         for round_ in range(most):
             for _ in range(7):
                 solver.iterate()
-            before, z = solver.v.copy(), solver._prox()
+            before, z = solver.v.copy(), solver.nonnegative()
             solver.iterate()
             distance = float(np.abs(solver.v - before).sum()) / RELAX / tables
             if distance <= self.close:
                 return
-            moved = float(np.abs(solver._prox() - z).sum()) / tables
+            moved = float(np.abs(solver.nonnegative() - z).sum()) / tables
             ratio = distance / max(moved, 1e-300)
             if round_ % 2 == 0 and (ratio > 5 or ratio < 0.2):
                 solver.rescale(float(np.clip(np.sqrt(ratio), 0.5, 2.0)))

@@ -346,7 +346,7 @@ class SplitProblem:
     def rescale(self, factor: float) -> None:
         """Change the penalty by a factor; the multipliers penalty * (v - z) stay what they are."""
         self.rho *= factor
-        z = self._prox()
+        z = self.nonnegative()
         self.v -= z
         self.v /= factor
         self.v += z
@@ -358,7 +358,13 @@ class SplitProblem:
         """Cells, counted tenfold where each needs a transcendental equation solved."""
         return self.cells * (10 if kernels.ENTROPIC in self.mode else 1)
 
-    def _prox(self) -> Buffer:
+    @property
+    def plain(self) -> bool:
+        """Whether the tables of the graph are held non-negative, and nothing more is asked of their cells."""
+        own = self.mode[: len(self.root_cliques)]
+        return self.allowed is None and bool(np.all(own == kernels.NONNEGATIVE))
+
+    def nonnegative(self) -> Buffer:
         """z, table by table in one compiled call."""
         z = np.empty_like(self.v)
         t = self.ties.roots

@@ -19,6 +19,7 @@ from consilience.solvers.polish import sum_from_parents
 from consilience.solvers.solution import Iteration, Solution
 from consilience.solvers.split_problem import Check, SplitProblem, Structure
 from consilience.solvers.structural_zeros import inner_point, respect
+from consilience.solvers.tree_point import TreePoint
 from consilience.status import CONVERGED, Status, as_asked, out_of_iterations
 
 CHECK = 10
@@ -79,6 +80,7 @@ def run(
     best_bound = -np.inf
     look = solver.check(x)
     changes, next_try = 0, 0
+    tree = TreePoint.of(solver.graph) if solver.plain else None
     end: End | None = None
     while done < limit:
         for _ in range(min(every, limit - done)):
@@ -89,21 +91,20 @@ def run(
         look = replace(look, bound=min(best_bound, look.objective))
         if callback is not None:
             callback(Iteration(done, look.objective * solver.scale, look.gap, look.shrink))
-        if iterations is None and look.gap <= tolerance and done >= next_try:
-            end = finish(solver, x, look)
-            if (
-                solver.allowed is None
-                or end.objective - best_bound * solver.scale <= tolerance * abs(end.objective)
-            ):
+        certain = look.gap <= tolerance and solver.allowed is None
+        if iterations is None and (certain or (done >= next_try and _near(look, tolerance, tree))):
+            end = finish(solver, x, look, tree)
+            least = max(abs(end.objective), look.floor * solver.scale)
+            if end.objective - best_bound * solver.scale <= tolerance * least:
                 status = CONVERGED
                 break
-            end, next_try = None, int(1.3 * done)
+            end, next_try = None, int(1.2 * done)
         every = min(50, max(CHECK, done // 5))
         ratio = look.primal / max(look.dual, 1e-300)
         if changes < 30 and (ratio > 3.0 or ratio < 1 / 3.0):
             solver.rescale(float(np.clip(np.sqrt(ratio), 0.5, 2.0)))
             changes += 1
-    end = finish(solver, x, look) if end is None else end
+    end = finish(solver, x, look, tree) if end is None else end
     bound = min(max(best_bound, look.bound) * solver.scale, end.objective)
     if status is None:
         gap = (end.objective - bound) / max(abs(end.objective), look.floor * solver.scale)
@@ -112,6 +113,14 @@ def run(
         end.tau, end.objective, bound, end.violation, done, perf_counter() - began, status, "splitting",
         SplittingState(solver.v, solver.rho, solver.structure), None, look.floor * solver.scale,
     )  # fmt: skip
+
+
+def _near(look: Check, tolerance: float, tree: TreePoint | None) -> bool:
+    """Whether an end is worth trying: the mixture is close enough or, on a tree, the point before mixing is."""
+    size = max(abs(look.consistent), look.floor)
+    return look.gap <= tolerance or (
+        tree is not None and look.consistent - look.bound <= 2 * tolerance * size
+    )
 
 
 def _unfinished(done: int, asked: int | None, gap: float, tolerance: float) -> Status:
@@ -129,16 +138,21 @@ class End:
     objective: float
 
 
-def finish(solver: SplitProblem, x: Buffer, look: Check) -> End:
-    """The feasible point on every region.
+def finish(solver: SplitProblem, x: Buffer, look: Check, tree: TreePoint | None = None) -> End:
+    """The feasible point on every region; on a junction tree the better of two.
 
     Where cells are impossible mixing with the uniform table will not do: they are emptied and sweeps restore consistency.
     """
     graph, tau = solver.graph, feasible(solver, x, look.shrink)
-    if solver.allowed is None:
-        return End(tau, graph.local_polytope_violation(tau), look.objective * solver.scale)
-    tau, violation = respect(graph, tau, solver.allowed, inner_point(graph, solver.allowed))
-    return End(tau, violation, solver.loss.bind(graph.layout).value_and_grad(tau.values)[0])
+    if solver.allowed is not None:
+        tau, violation = respect(graph, tau, solver.allowed, inner_point(graph, solver.allowed))
+        return End(tau, violation, solver.loss.bind(graph.layout).value_and_grad(tau.values)[0])
+    objective = look.objective * solver.scale
+    if tree is not None:
+        other = tree.near(solver.vector(solver.nonnegative()))
+        value = solver.loss.bind(graph.layout).value_and_grad(other.values)[0]
+        tau, objective = (other, value) if value < objective else (tau, objective)
+    return End(tau, graph.local_polytope_violation(tau), objective)
 
 
 def feasible(solver: SplitProblem, x: Buffer, shrink: float) -> CliqueVector:

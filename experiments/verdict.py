@@ -22,7 +22,8 @@ MWEM_ROUNDING = 0.0005
 REASONS = {
     "2b, over-saturated": "the loss does not determine it; with the paper's solver it is met (next lines)",
     "table, global-300": "300 steps are too few there; 1,000 are enough (the line of global)",
-    "table, global": "more steps than theirs, so the loss is lower and the noise is followed further; met on the way: at 3.16 and 10 after 300 steps, at 31.6 after 414 (.0036)",
+    "table, global": "more steps than theirs, so the loss is lower and the noise is followed further; met on the way: "
+    "at 3.16 and 10 after 300 steps, at 31.6 after 414 (.0036)",
 }
 """Why groups have cells that are worse; a test refuses a worse cell without a reason."""
 

@@ -25,33 +25,15 @@ from consilience.regions.region_graph import RegionGraph
 from consilience.regions.ties import Ties
 from consilience.regions.wiring import Tables, chunks, engine_order, group
 from consilience.solvers.copies import QueryCopy, make_copies
+from consilience.solvers.split_check import Check
 from consilience.solvers.structural_zeros import masks_of
 
 RELAX = 1.6
 MEASURED, UNMEASURED = 0.12, 0.03
-"""Penalty of a table over the weight of its data, per root of its cells: the more cells, the more of them are held at zero. Three
-times as much or as little costs at most twice the iterations; nothing but their number depends on it."""
+"""Penalty of a table over the weight of its data, per root of its cells (at least one where it is
+measured): the more cells, the more of them are held at zero. Three times as much or as little costs at most twice the iterations; nothing but their number depends on it."""
 EXACT = 1e-7
 """Tables that meet the data to this L2 distance meet them exactly: an objective below that counts as zero in a relative gap."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One look at the iterate: objective of the consistent point, of the feasible one, lower bound, residuals."""
-
-    consistent: float
-    objective: float
-    bound: float
-    primal: float
-    dual: float
-    shrink: float
-    """How much of the uniform distribution must be mixed in to make the consistent point non-negative."""
-    floor: float
-    """An objective below this is as good as zero."""
-
-    @property
-    def gap(self) -> float:
-        return max(0.0, self.objective - self.bound) / max(abs(self.objective), self.floor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +90,9 @@ class SplitProblem:
         self.rho = 1.0
         self.own = np.where(self.data > 0, self.data, self._typical())
         """Weight of each table's data, a typical one where there are none."""
-        stiff = np.where(self.data > 0, MEASURED, UNMEASURED)
-        self.pace = stiff * self.own * np.sqrt(self.ties.roots.cells)
+        root = np.sqrt(self.ties.roots.cells)
+        stiff = np.where(self.data > 0, np.maximum(MEASURED * root, 1.0), UNMEASURED * root)
+        self.pace = stiff * self.own
         """Penalty of each table before the common factor rho."""
         self.slope = np.zeros(len(self.data))
         """Weight of |x - y| on each table, where that replaces the square."""

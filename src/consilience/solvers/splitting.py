@@ -17,7 +17,8 @@ from consilience.measurements import SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.polish import sum_from_parents
 from consilience.solvers.solution import Iteration, Solution
-from consilience.solvers.split_problem import Check, SplitProblem, Structure
+from consilience.solvers.split_check import Check
+from consilience.solvers.split_problem import SplitProblem, Structure
 from consilience.solvers.structural_zeros import inner_point, respect
 from consilience.solvers.tree_point import TreePoint
 from consilience.status import CONVERGED, Status, as_asked, out_of_iterations

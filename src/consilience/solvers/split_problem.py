@@ -31,7 +31,7 @@ from consilience.solvers.structural_zeros import masks_of
 RELAX = 1.6
 MEASURED, UNMEASURED = 0.12, 0.03
 """Penalty of a table over the weight of its data, per root of its cells (at least one where it is measured): the more cells,
-the more of them are held at zero. Three times as much or as little costs at most twice the iterations, and changes nothing else."""
+the more of them are held at zero. Three times as much or as little costs at most twice the iterations and changes nothing."""
 EXACT = 1e-7
 """Tables that meet the data to this L2 distance meet them exactly: an objective below that counts as zero in a relative gap."""
 

@@ -34,7 +34,7 @@ EXPERIMENTS = (
     Experiment("3c", "Figure 3c and appendix: FEM on adult", "fem_adult.py", AUTHORS, "2 hours"),
     Experiment("noise-free", "Appendix: MWEM without noise, five data sets", "noise_free_mwem.py", "none: nothing is random",
                "1 hour", quick=None, out=False),
-    Experiment("table", "Appendix table: adult, nine epsilons", "adult_table.py", "trial 0 to 4, with the epsilon", "2 hours"),
+    Experiment("table", "Appendix table: adult, nine epsilons", "adult_table.py", "trial 0 to 4, with the epsilon", "4 hours"),
     Experiment("rivals", "Beyond the paper: GReM-LNN, ResidualPlanner", "rivals.py", "1", "20 minutes"),
     Experiment("prior", "Beyond the paper: the prior on five data sets", "prior_and_path.py", "1 to 5", "1 hour",
                quick=("--data", "titanic", "--ways", "2", "--epsilons", "1", "--seeds", "1")),

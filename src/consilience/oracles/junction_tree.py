@@ -31,6 +31,7 @@ from consilience.oracles.rooted_tree import RootedTree, homes
 from consilience.regions.junction_tree import JunctionTree
 
 MOST_PARTS = 20
+"""Steps in products that cost about as much as one in logarithms."""
 
 
 @dataclass
@@ -108,7 +109,7 @@ class ExactOracle:
             self._step(state, entered, rate / parts)
 
     def _parts(self, gradient: Buffer, rate: float) -> int:
-        """How many equal steps to take one in: logarithms, where factors are too wide for products, cost as much as MOST_PARTS.
+        """How many equal steps to take one in: in logarithms, where factors are too wide for products, it would cost far more.
 
         A clique bears half of WIDEST by itself, which leaves as much for what its neighbours say; of the whole tree's factors it
         hears a part. Between its ends a cell is never less likely than at the lower one (its logarithm is concave along the way).

@@ -10,8 +10,9 @@ from consilience.domain import Domain
 from consilience.errors import CapacityError, ConsilienceError, MeasurementError, RegionGraphError
 from consilience.inference import plan, reconstruct
 from consilience.measurements import Measurement, Prefix
+from consilience.memory import parse_bytes, show_bytes
 from consilience.regions import RegionGraph
-from consilience.solvers.planner import build_graph, make_plan, parse_bytes, show_bytes
+from consilience.solvers.planner import build_graph, make_plan
 from solvers.problems import RECORDS, D, cliques_of, noisy
 
 WIDE = Domain({f"x{i:02d}": 10 for i in range(60)})

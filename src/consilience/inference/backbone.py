@@ -23,8 +23,8 @@ from consilience.inference.known import Known
 from consilience.inference.spanning import mutual_information, spanning_tree
 from consilience.inference.support import Members, SupportTree, possible, possible_cells
 from consilience.inference.tree_fit import TreeFit, fit_tree, tour_cells
+from consilience.memory import parse_bytes
 from consilience.regions.junction_tree import JunctionTree
-from consilience.solvers.planner import parse_bytes
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model

@@ -19,7 +19,7 @@ from consilience.domain import Buffer
 from consilience.inference.support import Members
 from consilience.inference.tree_fit import TreeFit
 from consilience.kernels.proportional import add_up
-from consilience.oracles.elimination import check_capacity
+from consilience.memory import check_capacity
 
 KEPT = 50_000_000
 """Numbers that are kept for the next question."""

@@ -26,8 +26,8 @@ from consilience.inference.trust import Trust, trust_in
 from consilience.inference.uncertainty import Asked, Progress, Uncertainty, reach_of, uncertainties
 from consilience.markup import html_table
 from consilience.measurements import BoundMeasurement, Query, as_query
+from consilience.memory import show_bytes
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import show_bytes
 
 if TYPE_CHECKING:
     from consilience.records import Dataset

@@ -18,8 +18,8 @@ from consilience.inference.backbone import Backbone
 from consilience.inference.impossible import NOTHING, Masks, emptied
 from consilience.inference.known import Known
 from consilience.inference.mending import Progress, mended, uniform_start
+from consilience.memory import check_capacity
 from consilience.oracles.convex_gbp import convex_gbp
-from consilience.oracles.elimination import check_capacity
 from consilience.regions.region_graph import RegionGraph
 
 METHODS = ("auto", "backbone", "local", "product", "expanded")

@@ -24,8 +24,9 @@ from consilience.inference.out_of_model import inferred
 from consilience.inference.reconstruct import model_of
 from consilience.measurements import Measurement, SquaredLoss
 from consilience.mechanisms.settings import Settings
+from consilience.memory import parse_bytes
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import build_graph, parse_bytes
+from consilience.solvers.planner import build_graph
 from consilience.solvers.polish import polish_tables
 from consilience.solvers.solution import Solution
 from consilience.solvers.split_problem import SplitProblem

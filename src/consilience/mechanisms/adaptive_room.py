@@ -13,8 +13,9 @@ from functools import cached_property
 from consilience.domain import Clique, Domain
 from consilience.errors import CapacityError
 from consilience.mechanisms.settings import Settings
+from consilience.memory import parse_bytes
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import Plan, parse_bytes
+from consilience.solvers.planner import Plan
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from consilience.domain import Clique, Workload
 from consilience.errors import BudgetError, CapacityError, DomainError
+from consilience.memory import parse_bytes, show_bytes
 from consilience.privacy.sensitivity import checked_weights
-from consilience.solvers.planner import parse_bytes, show_bytes
 
 Weights = str | Mapping[Clique, float] | None
 

@@ -23,7 +23,7 @@ from scipy import sparse
 
 from consilience.domain import Buffer, Clique, Domain, Workload
 from consilience.errors import CapacityError
-from consilience.solvers.planner import show_bytes
+from consilience.memory import show_bytes
 
 Rows = NDArray[np.int64]
 

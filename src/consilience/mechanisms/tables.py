@@ -30,8 +30,8 @@ from consilience.mechanisms.mechanism import (
 from consilience.mechanisms.settings import Settings
 from consilience.mechanisms.source import Source, check_source, exact_counts
 from consilience.mechanisms.strategies_queries import CELLS, IntegerQuery
+from consilience.memory import parse_bytes, show_bytes
 from consilience.privacy import Cost, Ledger, Neighbours, NoiseSource, Progress, Scale, Sigma
-from consilience.solvers.planner import parse_bytes, show_bytes
 from consilience.solvers.solution import Iteration
 
 Width = Sigma | Scale

@@ -8,10 +8,8 @@ from math import prod
 import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector
-from consilience.errors import CapacityError, DomainError, PotentialError
-
-DEFAULT_MEMORY = 4 * 2**30
-"""Bytes that exact inference may take unless the caller says otherwise."""
+from consilience.errors import DomainError, PotentialError
+from consilience.memory import check_capacity
 
 Members = tuple[int, ...]
 """Attribute positions, in the order of a table's axes."""
@@ -119,28 +117,6 @@ def _order(
 
 def _union(scopes: Iterable[Members]) -> Members:
     return tuple(sorted(set().union(*scopes)))
-
-
-def check_capacity(what: str, needed: int, memory: int | None) -> None:
-    budget = DEFAULT_MEMORY if memory is None else memory
-    if needed > budget:
-        raise CapacityError(
-            f"exact inference must fit the memory budget: {what} needs {bytes_in_words(needed)}, the budget is "
-            f"{bytes_in_words(budget)}; raise memory=, measure fewer cliques, or use a region graph",
-            needed,
-            budget,
-        )
-
-
-def bytes_in_words(count: int) -> str:
-    if count >= 10**18:
-        return f"about 10^{len(str(count)) - 1} bytes"
-    value, unit = float(count), "bytes"
-    for larger in ("kB", "MB", "GB", "TB", "PB"):
-        if value < 1000:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:.3g} {unit}"
 
 
 def check_potentials(theta: CliqueVector) -> None:

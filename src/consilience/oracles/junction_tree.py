@@ -18,9 +18,9 @@ from consilience.domain import Buffer, CliqueVector, Domain, Layout
 from consilience.errors import LossError
 from consilience.kernels import hugin
 from consilience.kernels.tables import FLOOR
+from consilience.memory import check_capacity
 from consilience.oracles.elimination import (
     align,
-    check_capacity,
     check_domain,
     check_potentials,
     distribution,

@@ -13,13 +13,14 @@ from consilience.comparison import Comparison
 from consilience.errors import ConsilienceError
 from consilience.inference import Diagnostics, Model
 from consilience.mechanisms.tables import CalibratedTables
+from consilience.memory import show_bytes
 from consilience.regions import drawing
 from consilience.regions.region_graph import RegionGraph
 from consilience.report import charts
 from consilience.report.theme import LIGHT, chart_config
 from consilience.report.vega import svg_to_png, to_png, to_svg
 from consilience.report.write import write_text
-from consilience.solvers.planner import Plan, show_bytes
+from consilience.solvers.planner import Plan
 
 WIDTH = 560
 KINDS = (".svg", ".png", ".html")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 from consilience.markup import html_table
+from consilience.memory import show_bytes
 from consilience.report import charts
 from consilience.report.promise import NOT_PROMISED, Promise, in_words, short
 from consilience.report.subject import Subject
 from consilience.report.tables import PublishedTable
-from consilience.solvers.planner import show_bytes
 
 AddChart = Callable[[charts.Spec], str]
 """Keeps a specification for the page and gives it a name."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NoReturn
@@ -10,6 +9,7 @@ from typing import NoReturn
 from consilience.domain import Clique, Domain, closure, maximal
 from consilience.errors import CapacityError, ConsilienceError
 from consilience.markup import html_table
+from consilience.memory import parse_bytes, show_bytes
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.region_graph import RegionGraph
 
@@ -92,24 +92,6 @@ class Plan:
         head = ("consistency", "cells", "memory", "time", f"fits {limits}")
         title = f"Plan: {self.cliques} measured cliques, solver {self.solver}"
         return html_table(title, rows, head, note=self.reason)
-
-
-def parse_bytes(given: str | int | float) -> int:
-    """2_000_000_000, "2 GB", "500MB"; GiB and GB are told apart."""
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        value = float(given)
-    else:
-        found = re.fullmatch(r"\s*([0-9]+\.?[0-9]*)\s*([kmgt]?i?b)?\s*", str(given).lower())
-        if not found:
-            raise ConsilienceError(
-                f'memory must be a number of bytes or text such as "2 GB", got {given!r}'
-            )
-        unit = found.group(2) or "b"
-        base = 1024 if "i" in unit else 1000
-        value = float(found.group(1)) * base ** "bkmgt".index(unit[0])
-    if not value > 0 or value == float("inf"):
-        raise ConsilienceError(f"memory must be positive and finite, got {given!r}")
-    return int(value)
 
 
 def make_plan(
@@ -201,16 +183,6 @@ def build_graph(domain: Domain, cliques: Iterable[Clique], consistency: str) -> 
         "factor": RegionGraph.factor_graph,
     }[consistency]
     return builder(domain, [c for c in cliques if c])
-
-
-def show_bytes(n: int | float) -> str:
-    if n >= 10**18:
-        return f"10^{len(str(int(n))) - 1} B"
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if n < 1000 or unit == "PB":
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1000
-    raise AssertionError
 
 
 def _choose_solver(solver: str, squared: bool) -> str:

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any
 from consilience.data import Schema, population
 from consilience.domain import CliqueVector, Domain, Workload, all_marginals, random_marginals
 from consilience.errors import ConsilienceError
-from consilience.inference import Model, load, plan, reconstruct
+from consilience.fits import (
+    Fit,
+    LaplaceLikelihood,
+    LeastSquares,
+    NormCut,
+    PossibleCells,
+    SelectionLikelihood,
+    Shrunk,
+    load,
+    plan,
+    reconstruct,
+)
+from consilience.inference import Model
 from consilience.measurements import (
     AbsoluteLoss,
     CustomLoss,
@@ -40,11 +52,18 @@ __all__ = [
     "CustomLoss",
     "Dataset",
     "Domain",
+    "Fit",
+    "LaplaceLikelihood",
+    "LeastSquares",
     "Loss",
     "Measurement",
     "Model",
+    "NormCut",
+    "PossibleCells",
     "RegionGraph",
     "Schema",
+    "SelectionLikelihood",
+    "Shrunk",
     "Solution",
     "SquaredLoss",
     "Workload",

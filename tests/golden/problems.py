@@ -31,12 +31,29 @@ GOLDEN = Path(__file__).parent / "golden.json"
 # -- the package, as it is called ----------------------------------------------------------------------
 
 
+OF_FITS = ("consistency", "memory", "time_limit", "tolerance", "possible", "solver", "iterations")
+
+
+def estimator(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of 0.1 as a fit, and the rest of them."""
+    own = {k: options.pop(k) for k in OF_FITS if k in options}
+    if options.pop("prior", None) is not None:
+        kind, own = cs.Shrunk, own | {k: options.pop(k) for k in ("seed",) if k in options}
+    elif options.pop("likelihood", "squared") == "laplace":
+        kind = cs.LaplaceLikelihood
+    elif options.pop("nonnegativity", "optimal") == "norm-cut":
+        kind = cs.NormCut
+    else:
+        kind = cs.LeastSquares
+    return options | ({"fit": kind(**own)} if own or kind is not cs.LeastSquares else {})
+
+
 def fit(domain: cs.Domain, measurements: Any, **options: Any) -> cs.Model:
-    return cs.reconstruct(domain, measurements, **options)
+    return cs.reconstruct(domain, measurements, **estimator(options))
 
 
 def planned(domain: cs.Domain, measurements: Any, **options: Any) -> dict[str, Any]:
-    return plan_of(cs.plan(domain, measurements, **options))
+    return plan_of(cs.plan(domain, measurements, **estimator(options)))
 
 
 def calibrated(name: str, *arguments: Any, budget: cs.Budget, **options: Any) -> Any:
@@ -44,7 +61,8 @@ def calibrated(name: str, *arguments: Any, budget: cs.Budget, **options: Any) ->
     make: Any = mechanisms
     for part in name.split("."):
         make = getattr(make, part)
-    return make(*arguments, **options).calibrate(budget)
+    given = options if "fit" in options else estimator(options)
+    return make(*arguments, **given).calibrate(budget)
 
 
 def released(ready: Any, data: cs.Dataset, seed: int = 1) -> Any:
@@ -61,7 +79,7 @@ def rounds_of(ready: Any, data: cs.Dataset, seed: int = 1) -> Any:
 
 
 def game_fit(**options: Any) -> Any:
-    return mechanisms.GameFit(**options)
+    return cs.SelectionLikelihood(**options)
 
 
 def word(name: Any) -> str:

@@ -27,8 +27,8 @@ SMALLEST = 1e-9
 def priview(
     domain: Domain,
     measurements: Iterable[Measurement],
-    *,
     total: float | None = None,
+    *,
     nonnegativity: Nonnegativity = "norm-cut",
     rounds: int = 100,
     progress: Callable[[int, float], None] | None = None,

@@ -68,8 +68,8 @@ class Mixture:
 def relaxed_projection(
     domain: Domain,
     measurements: Iterable[Measurement],
-    *,
     total: float | None = None,
+    *,
     components: int = 100,
     iterations: int = 2500,
     rate: float = 0.1,

@@ -13,6 +13,7 @@ import click
 from consilience.data.schema import Schema
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, ConsilienceError, DomainError
+from consilience.fits import Fit, LeastSquares, PossibleCells, Shrunk
 from consilience.mechanisms import (
     AIM,
     FEM,
@@ -199,17 +200,36 @@ def read_asked(schema: Schema, words: Mapping[str, Any]) -> Asked:
     if unused:
         word = unused[0].replace("_", "-")
         raise ConsilienceError(f"{name} does not take --{word}; leave it out")
-    passed = {k: words[k] for k in choice.passed}
-    if schema.impossible:
-        if not choice.passed:
-            able = ", ".join(n for n, c in REGISTRY.items() if c.passed)
-            raise ConsilienceError(
-                f"{name} can not keep the schema's impossible combinations empty; use one of {able}"
-            )
-        passed["possible"] = schema.possible
-    mechanism = choice.make(workload, **options, **passed)
+    if schema.impossible and not choice.passed:
+        able = ", ".join(n for n, c in REGISTRY.items() if c.passed)
+        raise ConsilienceError(
+            f"{name} cannot keep the schema's impossible combinations empty; use one of {able}"
+        )
+    if choice.passed:
+        options_of_fit = {k: words[k] for k in choice.passed}
+        options["fit"] = read_fit(name, options_of_fit, schema.possible)
+    mechanism = choice.make(workload, **options)
+    options.pop("fit", None)
     kept = {k: words[k] for k in WORDS} | {"workload": [list(c) for c in workload]}
     return Asked(budget, name, options, mechanism, workload, kept)
+
+
+def read_fit(name: str, words: Mapping[str, Any], possible: Mapping[Any, Any]) -> Fit:
+    """The estimator that the words ask for; MWEM's own where they ask for nothing else."""
+    if words["prior"] is not None:
+        if possible:
+            raise ConsilienceError(
+                "combinations that cannot occur need a fit without a prior; leave out --prior"
+            )
+        return Shrunk(consistency=words["consistency"], memory=words["memory"])
+    if name == "mwem" and words["consistency"] == "auto" and not possible:
+        return PossibleCells(memory=words["memory"])
+    return LeastSquares(
+        consistency=words["consistency"],
+        memory=words["memory"],
+        time_limit=words["time_limit"],
+        possible=possible,
+    )
 
 
 LEAST, MOST = Fraction(1, 10**12), Fraction(10**6)

@@ -15,7 +15,7 @@ from consilience.data.duck import connect, types_of
 from consilience.data.files import open_table, table_and_name
 from consilience.data.survey import check_columns
 from consilience.mechanisms import Calibrated, CalibratedHDMM, CalibratedResidualPlanner
-from consilience.mechanisms.tables import CalibratedTables
+from consilience.mechanisms.fixed import CalibratedTables
 from consilience.report import picture
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from consilience.cli.asked import time_limit_option
+from consilience.cli.asked import read_fit, time_limit_option
 from consilience.cli.given import from_tables
 from consilience.cli.shell import Output, json_option, quiet_option
 from consilience.cli.words import versions
-from consilience.inference import reconstruct
+from consilience.fits import Planned, reconstruct
+from consilience.progress import Step
 from consilience.release import write_release
 from consilience.release.atomic import check_target
 
-TOLERANCE = 1e-6
 README = """Consistent tables made by Consilience {version} from {count} noisy tables that were given to it.
 What protects the people in them is the noise that was in those tables; this adds none and takes none away.
 """
@@ -65,16 +65,15 @@ def reconstruct_tables(
     check_target(out)
     given = from_tables(tables, schema_path, stddev, noise)
     with output.working("reconstructing") as report:
-        model = reconstruct(
-            given.schema.domain,
-            given.measurements,
-            total=total,
-            possible=given.schema.possible,
-            progress=lambda i: report(i.number, i.expected(TOLERANCE)),
-            tolerance=TOLERANCE,
-            on_plan=lambda p: output.say(str(p)),
-            **settings,
-        )
+        fit = read_fit("reconstruct", settings, given.schema.possible)
+
+        def watch(step: Step) -> None:
+            if isinstance(step, Planned):
+                output.say(str(step.plan))
+            else:
+                report(step.done, step.total)
+
+        model = reconstruct(given.schema.domain, given.measurements, total, fit, watch)
     with output.working("standard errors") as report:
         spreads = model.uncertainties(model.cliques, progress=report)
     d = model.diagnostics

@@ -17,8 +17,9 @@ from consilience.data.schema import Schema
 from consilience.data.survey import Survey
 from consilience.data.tables import open_source
 from consilience.errors import BudgetError, DataError
-from consilience.mechanisms import Calibrated, CalibratedAdaptive, Release, Source, Step
+from consilience.mechanisms import Calibrated, CalibratedAdaptive, Release, Source
 from consilience.privacy import Ledger, SeededNoise
+from consilience.progress import Step
 from consilience.release import Paid, check_unpaid
 from consilience.release.atomic import check_target
 

@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from time import perf_counter
 
 import numpy as np
 
-from consilience.baselines import Answers
-from consilience.comparison.methods import KNOWN, Method
+from consilience.baselines import Answers, Tables, priview, relaxed_projection
+from consilience.baselines.views import Views
 from consilience.comparison.rows import Comparison, Row
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
-from consilience.errors import ConsilienceError, DomainError
+from consilience.errors import ConsilienceError, DomainError, MeasurementError
+from consilience.fits import LeastSquares, NormCut, Shrunk
 from consilience.measurements import BoundMeasurement, Measurement, SquaredLoss
 
+Method = Callable[[Domain, Sequence[Measurement], float], Answers]
+"""Any `Fit`, any baseline, any function from measurements and a total to answers."""
+
+
+def noisy(domain: Domain, measurements: Sequence[Measurement], total: float) -> Answers:
+    """The measured tables as they are, several of one clique averaged by their precision."""
+    part = SquaredLoss(domain, measurements, total).separable()
+    if part.rest:
+        raise MeasurementError(
+            f"noisy answers need whole tables, got a query on {part.rest[0].clique}; leave 'noisy' out"
+        )
+    views = Views(domain, part.targets.cliques, part.weights)
+    violation = views.disagreement(views.enter(part.targets), 1.0)
+    return Tables(part.targets * total, total, "noisy tables", 0, violation)
+
+
+KNOWN: Mapping[str, Method] = {
+    "noisy": noisy,
+    "global": LeastSquares(consistency="global"),
+    "local": LeastSquares(consistency="local"),
+    "factor": LeastSquares(consistency="factor"),
+    "prior": Shrunk(),
+    "norm-cut": NormCut(),
+    "priview": priview,
+    "priview-norm-sub": partial(priview, nonnegativity="norm-sub"),
+    "relaxed_projection": relaxed_projection,
+}
 METHODS = (
     "noisy",
     "global",

@@ -2,23 +2,19 @@
 
 from consilience.inference.backbone import Backbone, build_backbone
 from consilience.inference.diagnostics import Diagnostics
-from consilience.inference.model import Model, load
-from consilience.inference.reconstruct import plan, reconstruct
+from consilience.inference.fit import Fit
+from consilience.inference.model import Model
 from consilience.inference.sampling import SampledRows
-from consilience.inference.settings import Settings
 from consilience.inference.trust import Trust
 from consilience.inference.uncertainty import Uncertainty
 
 __all__ = [
     "Backbone",
     "Diagnostics",
+    "Fit",
     "Model",
     "SampledRows",
-    "Settings",
     "Trust",
     "Uncertainty",
     "build_backbone",
-    "load",
-    "plan",
-    "reconstruct",
 ]

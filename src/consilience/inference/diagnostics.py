@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from consilience.markup import html_table
+from consilience.progress import Iteration, Progress, Step, quiet
 from consilience.solvers.planner import Plan
-from consilience.solvers.solution import Iteration
 
 
 @dataclass(frozen=True)
@@ -24,29 +24,39 @@ class Diagnostics:
     violation: float
     iterations: int
     seconds: float
-    prior: str | None = None
     prior_strength: float | None = None
+    """How strongly the fit was pulled towards its prior; None for a fit without one."""
     trace: tuple[Iteration, ...] = field(default=(), repr=False)
     """The fit on its way, some hundred looks at most; empty where nobody looked."""
 
     @property
+    def prior(self) -> str | None:
+        """What the answers are pulled towards, on purpose; None for a fit without a prior."""
+        return None if self.prior_strength is None else "independence"
+
+    @property
     def gap(self) -> float:
-        """(objective - lower bound) / |objective|, rigorous."""
+        """(objective - lower bound) / |objective|, rigorous; inf where no bound is known."""
         distance = max(0.0, self.objective - self.bound)
         return distance / max(abs(self.objective), 1e-300) if distance > 0.0 else 0.0
 
     def __str__(self) -> str:
         lines = [
             f"{self.method}: {self.status}" + (f" ({self.advice})" if self.advice else ""),
-            f"objective {self.objective:.6g}, at most {self.gap:.2g} (relative) above the optimum",
+            f"objective {self.objective:.6g}, {self._certainty}",
             f"consistency violation {self.violation:.2g}; {self.iterations} iterations, {self.seconds:.2f} s",
         ]
         if self.prior is not None:
-            strength = (
-                "" if self.prior_strength is None else f", strength {self.prior_strength:.3g}"
+            lines.append(
+                f"prior: {self.prior} (biased towards it), strength {self.prior_strength:.3g}"
             )
-            lines.append(f"prior: {self.prior} (biased towards it){strength}")
         return "\n".join(lines)
+
+    @property
+    def _certainty(self) -> str:
+        if self.gap == inf:
+            return "no bound on the distance to the optimum"
+        return f"at most {self.gap:.2g} (relative) above the optimum"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -72,14 +82,19 @@ class Trace:
     A solve that starts again (a prior tries several strengths) starts the trace again.
     """
 
-    def __init__(self, progress: Callable[[Iteration], None] | None = None) -> None:
+    def __init__(self, progress: Progress = quiet) -> None:
         self.progress = progress
         self.kept: list[Iteration] = []
         self.seen, self.every = 0, 1
         self.last: Iteration | None = None
 
-    def __call__(self, iteration: Iteration) -> None:
-        if self.last is not None and iteration.number <= self.last.number:
+    def __call__(self, step: Step) -> None:
+        if isinstance(step, Iteration):
+            self._keep(step)
+        self.progress(step)
+
+    def _keep(self, iteration: Iteration) -> None:
+        if self.last is not None and iteration.done <= self.last.done:
             self.kept, self.seen, self.every = [], 0, 1
         self.last = iteration
         if self.seen % self.every == 0:
@@ -87,8 +102,6 @@ class Trace:
         self.seen += 1
         if len(self.kept) >= MOST_LOOKS:
             self.kept, self.every = self.kept[::2], 2 * self.every
-        if self.progress is not None:
-            self.progress(iteration)
 
     @property
     def iterations(self) -> tuple[Iteration, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import ModelFileError
-from consilience.inference.packing import FORMAT, VERSION, described_by, packed, unpacked
+from consilience.inference.packing import FORMAT, VERSION, Fits, described_by, packed, unpacked
 from consilience.inference.stored_queries import Arrays
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def _save(file: IO[bytes], arrays: Arrays) -> None:
 # -- reading -----------------------------------------------------------------------------------------
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The fields of the model in a file."""
+def read(path: str | os.PathLike[str], fits: Fits) -> dict[str, Any]:
+    """The fields of the model in a file; `fits` are the estimators that are known, by name."""
     source = Path(path)
     if source.is_dir():
         raise ModelFileError(f"a saved model must be a file, got the folder {str(source)!r}")
@@ -90,7 +90,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
             "a newer release of consilience wrote it, upgrade to read it"
         )
     try:
-        return unpacked(arrays, described)
+        return unpacked(arrays, described, fits)
     except DAMAGE as error:
         raise ModelFileError(_damaged(source, _short(error))) from error
 

@@ -8,6 +8,7 @@ others are read next to the model: each starts from what the model says about it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 
 import numpy as np
 from scipy.special import wrightomega
@@ -52,18 +53,40 @@ class GrowingModel:
         cliques: Sequence[Clique],
         noisy: NoisyTables,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Backbone | None:
-        """The model of the tables of these cliques, those of the last call and more; None where not one of them fits.
+    ) -> GrowingModel:
+        """The model of the tables of these cliques, those of this one and more. This one stays as it is.
 
         progress sees (new tables placed, new tables).
         """
+        grown = copy(self)
+        grown.inside, grown.outside = list(self.inside), list(self.outside)
+        grown._take(cliques, noisy, progress)
+        return grown
+
+    @classmethod
+    def of(cls, domain: Domain, backbone: Backbone, noisy: NoisyTables) -> GrowingModel:
+        """The tree, cells and number of steps of a backbone, fitted to other values of the same tables."""
+        found = cls(domain)
+        found.inside = list(backbone.cliques)
+        found.outside = [c for c in noisy.values.cliques if c not in set(found.inside)]
+        found.steps = backbone.fit.tours
+        fit = fit_noisy(backbone.fit.support, noisy.only(found.inside), found.steps)
+        found.backbone = Backbone(backbone.cliques, fit, backbone.whole)
+        found._chosen_at = len(found.inside)
+        return found
+
+    def _take(
+        self,
+        cliques: Sequence[Clique],
+        noisy: NoisyTables,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
         seen = {*self.inside, *self.outside}
         new = [c for c in dict.fromkeys(cliques) if c not in seen]
         report = progress or (lambda done, of: None)
         self._grow(
             new, noisy, lambda: report(len(self.inside) + len(self.outside) - len(seen), len(new))
         )
-        return self.backbone
 
     def _grow(self, group: list[Clique], noisy: NoisyTables, report: Callable[[], None]) -> None:
         """All of a group at once if that fits, else its halves one after the other."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -15,13 +15,13 @@ from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, DomainError
 from consilience.inference.backbone import Backbone, backbone_of
 from consilience.inference.diagnostics import Diagnostics
-from consilience.inference.files import read, write
+from consilience.inference.files import write
 from consilience.inference.filters import Where, selection
+from consilience.inference.fit import Fit
 from consilience.inference.impossible import NOTHING, Masks
 from consilience.inference.known import Known
 from consilience.inference.out_of_model import check_method, check_size, inferred
 from consilience.inference.sampling import Rng, SampledRows, sample_rows
-from consilience.inference.settings import Settings
 from consilience.inference.trust import Trust, trust_in
 from consilience.inference.uncertainty import Asked, Progress, Uncertainty, reach_of, uncertainties
 from consilience.markup import html_table
@@ -46,7 +46,14 @@ class Model:
     tau: CliqueVector
     measurements: tuple[BoundMeasurement, ...]
     diagnostics: Diagnostics
-    settings: Settings | None = None
+    fit: Fit | None = None
+    """The estimator that made it, which the bootstrap calls again."""
+    total_known: bool = True
+    """Whether the total was given, and not estimated."""
+    tree: Backbone | None = None
+    """The distribution over the whole domain that the tables were read off, where the fit kept one."""
+    state: Any = None
+    """What a warm start goes on from; not saved."""
 
     def marginal(self, attributes: str | Iterable[str], method: str = "auto") -> Buffer:
         """Expected counts over these attributes, axes in the order asked for; `trust(attributes)` says what they rest on.
@@ -119,12 +126,14 @@ class Model:
 
     @cached_property
     def backbone(self) -> Backbone:
-        """The exact model of the most informative cliques, for what was not measured together; built when first needed."""
-        return backbone_of(self.known)
+        """The exact model of the most informative cliques, for what was not measured together: the model's own tree, or one that
+        is built when it is first needed.
+        """
+        return backbone_of(self.known) if self.tree is None else self.tree
 
     def prepare(self, progress: Progress | None = None) -> Backbone:
         """`backbone`, made now if it is not there yet: seconds for large models. progress sees (steps done, steps at most)."""
-        if "backbone" not in self.__dict__:
+        if self.tree is None and "backbone" not in self.__dict__:
             self.__dict__["backbone"] = backbone_of(self.known, progress=progress)
         return self.backbone
 
@@ -268,7 +277,7 @@ class Model:
         d = self.diagnostics
         return (
             f"Model({len(self.domain)} attributes, total {self.total:,.6g}, {len(self.cliques)} measured cliques, "
-            f"{self.graph.kind} consistency, {show_bytes(self.tau.values.nbytes)}; {d.status}, relative gap {d.gap:.1g})"
+            f"{self.graph.kind} consistency, {show_bytes(self.tau.values.nbytes)}; {d.status}, {_gap(d)})"
         )
 
     def _repr_html_(self) -> str:
@@ -278,7 +287,7 @@ class Model:
             ("total", f"{self.total:,.6g}"),
             ("measured cliques", f"{len(self.cliques):,}"),
             ("consistency", f"{self.graph.kind}, {len(self.graph.regions):,} regions"),
-            ("fit", f"{d.status}, relative gap {d.gap:.1g}, violation {d.violation:.1g}"),
+            ("fit", f"{d.status}, {_gap(d)}, violation {d.violation:.1g}"),
             ("prior", "none" if d.prior is None else f"{d.prior} (biased towards it)"),
         ]
         return html_table("Model", rows)
@@ -299,7 +308,7 @@ class Model:
     @property
     def masks(self) -> Masks:
         """{clique: False where a combination can not occur}."""
-        return NOTHING if self.settings is None else self.settings.possible
+        return NOTHING if self.fit is None else self.fit.possible
 
     @cached_property
     def known(self) -> Known:
@@ -307,6 +316,5 @@ class Model:
         return Known.of(self.graph, self.tau, self.cliques)
 
 
-def load(path: str | os.PathLike[str]) -> Model:
-    """The model that `Model.save` wrote, bit for bit; a damaged, foreign or newer file is a ModelFileError."""
-    return Model(**read(path))
+def _gap(d: Diagnostics) -> str:
+    return f"relative gap {d.gap:.1g}" if np.isfinite(d.gap) else "no bound"

@@ -8,8 +8,8 @@ in the JSON's list of queries, -1 for the whole table), and one entry per matrix
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +19,22 @@ from numpy.typing import NDArray
 from consilience.domain import Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.inference.diagnostics import Diagnostics
-from consilience.inference.settings import Settings
+from consilience.inference.fit import Fit
 from consilience.inference.stored_queries import Arrays, QueryReader, QueryWriter
 from consilience.measurements import BoundMeasurement, Identity
 from consilience.measurements.measurement import Noise
+from consilience.progress import Iteration
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import Option, Plan
-from consilience.solvers.solution import Iteration
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
 
 FORMAT = "consilience model"
-VERSION = 1
+VERSION = 2
+LOOK = ("done", "objective", "gap", "violation")
+"""What is kept of an iteration."""
+Fits = Mapping[str, Callable[..., Fit]]
 NOISES: tuple[Noise, ...] = ("gaussian", "laplace")
 
 
@@ -55,13 +58,8 @@ def packed(model: Model) -> Arrays:
     arrays["value_ends"] = np.cumsum([m.values.size for m in measured], dtype=np.int64)
     arrays["stddevs"] = np.array([m.stddev for m in measured], np.float64)
     arrays["noises"] = np.array([NOISES.index(m.noise) for m in measured], np.uint8)
-    settings = None
-    if model.settings is not None:
-        settings = {f.name: getattr(model.settings, f.name) for f in fields(Settings)}
-        masks = settings.pop("possible")
-        settings["possible"] = [list(c) for c in masks]
-        for k, mask in enumerate(masks.values()):
-            arrays[f"possible_{k}"] = np.asarray(mask, bool)
+    for k, mask in enumerate(model.masks.values()):
+        arrays[f"possible_{k}"] = np.asarray(mask, bool)
     plan = model.diagnostics.plan
     described = {
         "format": FORMAT,
@@ -70,18 +68,37 @@ def packed(model: Model) -> Arrays:
         "total": model.total,
         "graph": model.graph.kind,
         "queries": queries.records,
-        "settings": settings,
+        "fit": _pack_fit(model.fit),
+        "possible": [list(c) for c in model.masks],
+        "total_known": model.total_known,
         "diagnostics": {
             f.name: getattr(model.diagnostics, f.name)
             for f in fields(Diagnostics)
             if f.name not in ("plan", "trace")
         },
-        "plan": None if plan is None else asdict(plan),
-        "trace": [astuple(look) for look in model.diagnostics.trace],
+        "plan": None if plan is None else _pack_plan(plan),
+        "trace": [[getattr(look, k) for k in LOOK] for look in model.diagnostics.trace],
     }
     text = json.dumps(_to_json(described), allow_nan=False, ensure_ascii=True)
     first: Arrays = {"consilience": np.frombuffer(text.encode(), np.uint8)}
     return first | arrays | queries.arrays
+
+
+def _pack_plan(plan: Plan) -> dict[str, Any]:
+    kept = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name != "make_graph"}
+    return kept | {"options": [asdict(o) for o in plan.options]}
+
+
+def _pack_fit(fit: Fit | None) -> dict[str, Any] | None:
+    """The estimator by name with its settings; masks lie beside it, and a graph of its own is the model's graph."""
+    if fit is None:
+        return None
+    settings = {f.name: getattr(fit, f.name) for f in fields(fit)} if is_dataclass(fit) else {}
+    settings.pop("possible", None)
+    own = isinstance(settings.get("consistency"), RegionGraph)
+    if own:
+        del settings["consistency"]
+    return {"name": type(fit).__name__, "settings": settings, "own_graph": own}
 
 
 def _to_json(value: Any) -> Any:
@@ -123,7 +140,10 @@ def _from_json(given: dict[str, Any]) -> Any:
     return given
 
 
-def unpacked(arrays: Mapping[str, NDArray[Any]], described: dict[str, Any]) -> dict[str, Any]:
+def unpacked(
+    arrays: Mapping[str, NDArray[Any]], described: dict[str, Any], fits: Fits
+) -> dict[str, Any]:
+    """The fields of the model that was packed; `fits` are the estimators that are known, by name."""
     domain = Domain([(name, size) for name, size in described["domain"]])
     kappa = _floats(arrays["counting_numbers"])
     regions = _cliques("region", domain, arrays)
@@ -142,10 +162,13 @@ def unpacked(arrays: Mapping[str, NDArray[Any]], described: dict[str, Any]) -> d
         "measurements": _measurements(domain, arrays, described["queries"]),
         "diagnostics": Diagnostics(
             plan=_plan(described["plan"]),
-            trace=tuple(Iteration(*look) for look in described.get("trace", ())),
-            **described["diagnostics"],
+            trace=tuple(
+                Iteration("reconstructing", number, None, None, *look)
+                for number, *look in described.get("trace", ())
+            ),
+            **{k: v for k, v in described["diagnostics"].items() if k != "prior"},
         ),
-        "settings": _settings(described["settings"], arrays),
+        **_fit(described, graph, arrays, fits),
     }
 
 
@@ -194,11 +217,54 @@ def _plan(given: dict[str, Any] | None) -> Plan | None:
     return Plan(**rest, options=tuple(Option(**o) for o in given["options"]))
 
 
-def _settings(given: dict[str, Any] | None, arrays: Mapping[str, NDArray[Any]]) -> Settings | None:
-    if given is None:
-        return None
-    masks = {tuple(c): arrays[f"possible_{k}"] for k, c in enumerate(given["possible"])}
-    return Settings(**{k: v for k, v in given.items() if k != "possible"}, possible=masks)
+def _fit(
+    described: dict[str, Any], graph: RegionGraph, arrays: Mapping[str, NDArray[Any]], fits: Fits
+) -> dict[str, Any]:
+    """The estimator and whether the total was known. An estimator that is not known here is left out: the model answers, and
+    refuses to be fitted again.
+    """
+    if described["version"] == 1:
+        return _fit_of_version_1(described["settings"], graph, arrays, fits)
+    found, given = None, described["fit"]
+    if given is not None and given["name"] in fits:
+        settings = dict(given["settings"])
+        if given["own_graph"]:
+            settings["consistency"] = graph
+        if described["possible"]:
+            settings["possible"] = _masks(described["possible"], arrays)
+        found = fits[given["name"]](**settings)
+    return {"fit": found, "total_known": bool(described["total_known"])}
+
+
+def _fit_of_version_1(
+    old: dict[str, Any] | None,
+    graph: RegionGraph,
+    arrays: Mapping[str, NDArray[Any]],
+    fits: Fits,
+) -> dict[str, Any]:
+    """The options of `reconstruct` in version 0.1 as the estimator that they meant, on the graph of the model."""
+    if old is None:
+        return {"fit": None}
+    settings: dict[str, Any] = {"consistency": graph}
+    masks = _masks(old["possible"], arrays)
+    if old["prior"] is not None:
+        name = "Shrunk"
+        settings |= {"tolerance": old["tolerance"], "seed": old["seed"]}
+    elif old.get("nonnegativity", "optimal") != "optimal":
+        name = "NormCut"
+    else:
+        name = "LeastSquares"
+        settings |= {"tolerance": old["tolerance"], "iterations": old["iterations"]}
+        settings |= {"possible": masks}
+        if old.get("likelihood", "squared") != "squared":
+            name = "LaplaceLikelihood"
+        else:
+            settings["solver"] = old["solver"]
+    return {"fit": fits[name](**settings), "total_known": bool(old["total_known"])}
+
+
+def _masks(cliques: list[list[str]], arrays: Mapping[str, NDArray[Any]]) -> dict[Clique, Any]:
+    return {tuple(c): arrays[f"possible_{k}"] for k, c in enumerate(cliques)}
 
 
 def _floats(array: NDArray[Any]) -> NDArray[np.float64]:

@@ -21,8 +21,7 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
-from consilience.inference.settings import Settings, solve
-from consilience.measurements import BoundMeasurement, Measurement, Query, SquaredLoss
+from consilience.measurements import BoundMeasurement, Measurement, Query
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
@@ -119,10 +118,10 @@ def _closed_form(model: Model, attributes: Clique, query: Query | None) -> Uncer
             f"closed-form standard errors need measurements of whole tables, got a query on {through.clique}; "
             "use method='bootstrap'"
         )
-    settings = model.settings or Settings()
-    if settings.prior is not None or settings.likelihood != "squared":
+    if model.fit is not None and not model.fit.closed_form:
         raise ConsilienceError(
-            "closed-form standard errors need prior=None and likelihood='squared'; use method='bootstrap'"
+            f"closed-form standard errors are those of least squares, got a model by {type(model.fit).__name__}; "
+            "use method='bootstrap'"
         )
     clique = model.domain.clique(attributes)
     region = model.region_of(clique)
@@ -141,8 +140,7 @@ def _closed_form(model: Model, attributes: Clique, query: Query | None) -> Uncer
 
 def _least_squares(model: Model) -> bool:
     """Whether the fit is least squares on whole tables, apart from non-negativity."""
-    settings = model.settings or Settings()
-    plain = settings.prior is None and not settings.possible and settings.likelihood == "squared"
+    plain = model.fit is None or (model.fit.closed_form and not model.fit.possible)
     return plain and _first_query(model) is None
 
 
@@ -155,7 +153,7 @@ class _Precisions:
 
     def __init__(self, model: Model) -> None:
         self.domain = model.domain
-        self.total_known = (model.settings or Settings()).total_known
+        self.total_known = model.total_known
         self.measurements = model.measurements
         self.everywhere = model.graph.kind in ("saturated", "junction tree")
         self.sets = [frozenset(r) for r in model.graph.regions]
@@ -262,25 +260,21 @@ def _bootstrap(
     """Refit to the model's own answers under fresh noise of the same kind and scale."""
     if replicates < 2:
         raise ConsilienceError(f"replicates must be at least 2, got {replicates}")
-    settings = model.settings
-    if settings is None:
+    if model.fit is None:
         raise ConsilienceError(
-            "a bootstrap needs the settings of the fit; make the model with reconstruct"
+            "a bootstrap needs the estimator of the model, which is not known; make the model with reconstruct"
         )
-    if settings.iterations is None:
-        settings = replace(settings, tolerance=max(settings.tolerance, LOOSEST))
+    fit = model.fit.coarser(LOOSEST)
     centres = [_answers(model, *a) for a in asked]
     squares = [np.zeros_like(c) for c in centres]
     sums = [np.zeros_like(c) for c in centres]
     exact = [_expected(model, m) for m in model.measurements]
-    state = None
+    # Without its state, so that a model that was loaded gives the same errors as the one that was saved.
+    warm = replace(model, state=None)
     for k in range(replicates):
         drawn = [_redrawn(m, x, rng) for m, x in zip(model.measurements, exact, strict=True)]
-        loss = SquaredLoss(model.domain, drawn, model.total if settings.total_known else None)
-        solution = solve(loss, model.graph, settings, state=state)
-        if settings.iterations is None:
-            state = solution.state
-        refit = replace(model, total=loss.total, tau=solution.tau)
+        refit = fit(model.domain, drawn, model.total if model.total_known else None, warm=warm)
+        warm = refit
         for i, a in enumerate(asked):
             moved = _answers(refit, *a) - centres[i]
             squares[i] += np.square(moved)

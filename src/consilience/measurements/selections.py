@@ -55,6 +55,8 @@ class Selections:
     chosen_ptr: NDArray[np.int64]
     chosen: NDArray[np.int64]
     signs: NDArray[np.int64]
+    records: NDArray[np.int64] | None = None
+    """The public records that answered the choices, one row each, where a fit shall start from them."""
 
     @classmethod
     def of(cls, domain: Domain, cliques: Iterable[Clique], choices: Sequence[Choice]) -> Selections:

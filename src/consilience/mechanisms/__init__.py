@@ -1,21 +1,16 @@
 """Mechanisms: a workload and a budget in, private measurements and a model out."""
 
-from consilience.mechanisms.adaptive import CalibratedAdaptive
 from consilience.mechanisms.aim import AIM, CalibratedAIM
 from consilience.mechanisms.dual_query import CalibratedDualQuery, DualQuery
 from consilience.mechanisms.fem import FEM, CalibratedFEM
-from consilience.mechanisms.fem_game import SelectionRelease
-from consilience.mechanisms.fem_reconstruct import GameFit
-from consilience.mechanisms.gaussian import CalibratedGaussian, Gaussian
+from consilience.mechanisms.fixed import CalibratedTables, Gaussian, Laplace
+from consilience.mechanisms.game import SelectionRelease
 from consilience.mechanisms.hdmm import HDMM, CalibratedHDMM
-from consilience.mechanisms.laplace import CalibratedLaplace, Laplace
-from consilience.mechanisms.mechanism import Calibrated, Mechanism, Release, Result, Step
+from consilience.mechanisms.mechanism import Calibrated, Mechanism, Release, Result, Source
 from consilience.mechanisms.mwem import MWEM, CalibratedMWEM
 from consilience.mechanisms.residual_planner import CalibratedResidualPlanner, ResidualPlanner
 from consilience.mechanisms.residual_planner_plan import ResidualPlan
-from consilience.mechanisms.rounds import Round, Run
-from consilience.mechanisms.settings import Settings
-from consilience.mechanisms.source import Source
+from consilience.mechanisms.rounds import CalibratedAdaptive, Round, Run
 
 __all__ = [
     "AIM",
@@ -27,13 +22,11 @@ __all__ = [
     "CalibratedAdaptive",
     "CalibratedDualQuery",
     "CalibratedFEM",
-    "CalibratedGaussian",
     "CalibratedHDMM",
-    "CalibratedLaplace",
     "CalibratedMWEM",
     "CalibratedResidualPlanner",
+    "CalibratedTables",
     "DualQuery",
-    "GameFit",
     "Gaussian",
     "Laplace",
     "Mechanism",
@@ -44,7 +37,5 @@ __all__ = [
     "Round",
     "Run",
     "SelectionRelease",
-    "Settings",
     "Source",
-    "Step",
 ]

@@ -15,23 +15,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from consilience.domain import Clique, Domain, Workload, closure
+from consilience.domain import Clique, Workload, closure
 from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError
-from consilience.inference.impossible import Masks
-from consilience.mechanisms.adaptive import CalibratedAdaptive, check_useful
-from consilience.mechanisms.adaptive_fit import local_where_auto
-from consilience.mechanisms.adaptive_room import Room
+from consilience.fits import LeastSquares
+from consilience.inference import Fit
+from consilience.mechanisms.estimates import Room
 from consilience.mechanisms.laws import mean_absolute
-from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget
-from consilience.mechanisms.rounds import Ask, Policy
-from consilience.mechanisms.settings import Reconstructing, Settings
-from consilience.mechanisms.shares import check_workload
+from consilience.mechanisms.mechanism import (
+    Mechanism,
+    check_admitted,
+    check_budget,
+    check_workload,
+)
+from consilience.mechanisms.rounds import Ask, Asks, CalibratedAdaptive, Run, check_useful
 from consilience.privacy import (
     Budget,
     Cost,
@@ -43,8 +44,7 @@ from consilience.privacy import (
     selection_epsilon,
 )
 from consilience.privacy.noise import checked_width
-from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import TIME_LIMIT, Plan
+from consilience.solvers.planner import Plan
 
 ROUNDS_PER_ATTRIBUTE = 16
 SELECT_SHARE = Fraction(1, 10)
@@ -53,26 +53,21 @@ ANNEAL = 4
 
 
 @dataclass(frozen=True, eq=False)
-class AIM(Reconstructing, Mechanism):
+class AIM(Mechanism):
     """Noisy marginals chosen one after the other for a workload, then one model of them all.
 
-    rounds_per_attribute: into how many rounds rho is divided to begin with. consistency: "auto" answers unmeasured cliques
-    with global information, as far as memory allows; "local" from overlaps alone. The others are those of `reconstruct`.
+    rounds_per_attribute: into how many rounds rho is divided to begin with. fit: the model of each round and of the end;
+    `LeastSquares()` answers unmeasured cliques with global information, as far as memory allows,
+    `LeastSquares(consistency="local")` from overlaps alone.
     """
 
     workload: Workload
     rounds_per_attribute: int = ROUNDS_PER_ATTRIBUTE
-    consistency: str | RegionGraph = "auto"
-    solver: str = "auto"
-    prior: str | None = None
-    memory: str | int | float = "2 GB"
-    tolerance: float = 1e-6
-    possible: Masks = field(default_factory=dict)
-    time_limit: float = TIME_LIMIT
+    fit: Fit = LeastSquares()
 
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.memory)
-        check_workload(Workload(self.workload.domain, self.candidates), self.memory)
+        check_workload(self.workload, self.fit.memory)
+        check_workload(Workload(self.workload.domain, self.candidates), self.fit.memory)
         number = whole_number(self.rounds_per_attribute)
         if number is None or number < 2:
             raise ConsilienceError(
@@ -97,6 +92,7 @@ class AIM(Reconstructing, Mechanism):
     def calibrate(self, budget: Budget) -> CalibratedAIM:
         """Fix the noise of the first rounds and the rho of the whole run."""
         check_budget(budget)
+        self.fit.check("gaussian")
         capacity = budget.capacity
         if not isinstance(capacity, Rho):
             raise BudgetError(
@@ -111,12 +107,12 @@ class AIM(Reconstructing, Mechanism):
         checked_width(sigma)
         size = self.workload.domain.size
         check_useful(min(map(size, ones)) * mean_absolute(sigma))
-        plan = local_where_auto(self.settings).plan(self.workload.domain, ones)
+        plan = self.fit.in_rounds().plan(self.workload.domain, ones)
         return CalibratedAIM(self, budget, first, sigma, cost, plan)
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedAIM(CalibratedAdaptive):
+class CalibratedAIM(CalibratedAdaptive[AIM]):
     """`AIM` with the rho of a first round and its noise. `plan` is that of the one-way marginals it begins with."""
 
     mechanism: AIM
@@ -127,14 +123,6 @@ class CalibratedAIM(CalibratedAdaptive):
     plan: Plan
 
     @property
-    def domain(self) -> Domain:
-        return self.mechanism.workload.domain
-
-    @property
-    def settings(self) -> Settings:
-        return self.mechanism.settings
-
-    @property
     def candidates(self) -> tuple[Clique, ...]:
         return self.mechanism.candidates
 
@@ -142,87 +130,35 @@ class CalibratedAIM(CalibratedAdaptive):
     def least_noise(self) -> float:
         return min(map(self.domain.size, self.candidates)) * mean_absolute(self.sigma)
 
-    @property
-    def policy(self) -> Annealed:
-        return Annealed(self)
+    def asks(self, run: Run) -> Asks:
+        weights, size = self.mechanism.weights, self.domain.size
+        room = Room(self.domain, self.candidates, self.fit)
+        for clique in [c for c in self.candidates if len(c) == 1]:
+            yield Ask((clique,), self.sigma)
+        share = self.first
+        while True:
+            left = self.cost.rho.value - run.spent.rho.value
+            last = left < 2 * share
+            sigma, select = _split(self.budget.neighbours, left if last else share)
+            noise = mean_absolute(sigma)
+            candidates = room.left(run.cliques, self.candidates)
+            measured = yield Ask(
+                candidates,
+                sigma,
+                selection_epsilon(select),
+                [weights[c] for c in candidates],
+                [noise * size(c) for c in candidates],
+            )
+            if last:
+                return
+            if measured is not None and run.moved(measured) <= noise * size(measured):
+                share *= ANNEAL
 
     def __str__(self) -> str:
         return (
             f"AIM: {len(self.mechanism.workload)} tables, {len(self.candidates)} candidates, "
             f"sigma {self.sigma.value:.6g} to begin with"
         )
-
-
-@dataclass(frozen=True)
-class Stage:
-    """rho left, rho of a round, whether this was the last, and how many one-way marginals were begun."""
-
-    left: Fraction
-    share: Fraction
-    opened: int = 0
-    over: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Annealed(Policy[Stage]):
-    """AIM's rounds: first the attributes alone, then the worst candidate, with more rho when little is learnt."""
-
-    ready: CalibratedAIM
-
-    @property
-    def rounds(self) -> None:
-        return None
-
-    @property
-    def backbone(self) -> bool:
-        return self.ready.settings.consistency == "auto"
-
-    def start(self) -> Stage:
-        capacity = self.ready.cost.rho.value
-        return Stage(capacity, self.ready.first)
-
-    def ask(self, stage: Stage, measured: Sequence[Clique]) -> Ask | None:
-        if stage.over:
-            return None
-        if stage.opened < len(self._ones):
-            return Ask((self._ones[stage.opened],), self.ready.sigma)
-        sigma, select = _split(self.ready.budget.neighbours, self._spending(stage))
-        open_ones = self._room.left(measured, self.ready.candidates)
-        weights, size = self.ready.mechanism.weights, self.ready.domain.size
-        per_cell = mean_absolute(sigma)
-        return Ask(
-            open_ones,
-            sigma,
-            selection_epsilon(select),
-            [weights[c] for c in open_ones],
-            [per_cell * size(c) for c in open_ones],
-        )
-
-    def charged(self, stage: Stage, cost: Cost) -> Stage:
-        left = stage.left - cost.rho.value
-        if stage.opened < len(self._ones):
-            return replace(stage, left=left, opened=stage.opened + 1)
-        last = self._spending(stage) == stage.left
-        return replace(stage, left=left, over=last)
-
-    def fitted(self, stage: Stage, ask: Ask, clique: Clique, moved: Callable[[], float]) -> Stage:
-        if ask.selection is None or stage.over:
-            return stage
-        noise = mean_absolute(ask.width) * self.ready.domain.size(clique)
-        return replace(stage, share=ANNEAL * stage.share) if moved() <= noise else stage
-
-    def _spending(self, stage: Stage) -> Fraction:
-        """All that is left, where that is less than two rounds."""
-        return stage.left if stage.left < 2 * stage.share else stage.share
-
-    @cached_property
-    def _ones(self) -> tuple[Clique, ...]:
-        return tuple(c for c in self.ready.candidates if len(c) == 1)
-
-    @cached_property
-    def _room(self) -> Room:
-        settings = local_where_auto(self.ready.settings)
-        return Room(self.ready.domain, self.ready.candidates, settings)
 
 
 def _split(neighbours: Neighbours, share: Fraction) -> tuple[Sigma, Rho]:

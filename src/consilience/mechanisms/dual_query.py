@@ -10,7 +10,7 @@ draws is that of FEM with beta = eta k N (`measurements.selections`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from math import sqrt
 
@@ -19,12 +19,19 @@ import numpy as np
 from consilience.domain import Workload
 from consilience.domain.domain import whole_number
 from consilience.errors import ConsilienceError
+from consilience.fits import SelectionLikelihood
+from consilience.inference import Fit
 from consilience.measurements.selections import Choice
-from consilience.mechanisms.fem_game import Game, Ints, check_game, chosen_cell
-from consilience.mechanisms.fem_play import CalibratedGame, Chooser
-from consilience.mechanisms.fem_reconstruct import GameFit
-from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget
-from consilience.mechanisms.shares import check_workload
+from consilience.mechanisms.game import (
+    CalibratedGame,
+    Chooser,
+    Game,
+    Ints,
+    check_fit,
+    check_game,
+    chosen_cell,
+)
+from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget, check_workload
 from consilience.privacy import Budget, Cost, Epsilon, Rho
 from consilience.solvers.planner import Plan
 
@@ -41,9 +48,10 @@ class DualQuery(Mechanism):
     samples: int = 10
     restarts: int = 10
     seed: int = 0
-    fit: GameFit = field(default_factory=GameFit)
+    fit: Fit = SelectionLikelihood()
 
     def __post_init__(self) -> None:
+        check_fit(self.fit)
         check_workload(self.workload, self.fit.memory)
         for name, value, least in (("rounds", self.rounds, 2), ("samples", self.samples, 1)):
             if (whole_number(value) or 0) < least:
@@ -78,7 +86,7 @@ class DualQuery(Mechanism):
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedDualQuery(CalibratedGame):
+class CalibratedDualQuery(CalibratedGame[DualQuery]):
     """`DualQuery` with its eta, per count."""
 
     mechanism: DualQuery
@@ -86,14 +94,6 @@ class CalibratedDualQuery(CalibratedGame):
     eta: Fraction
     cost: Cost
     plan: Plan
-
-    @property
-    def workload(self) -> Workload:
-        return self.mechanism.workload
-
-    @property
-    def fit(self) -> GameFit:
-        return self.mechanism.fit
 
     @property
     def length(self) -> int:

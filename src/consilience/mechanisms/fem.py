@@ -11,7 +11,7 @@ likelihood (`measurements.selections`) is fitted from where the records stand.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
@@ -19,12 +19,19 @@ import numpy as np
 from consilience.domain import Workload
 from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError
+from consilience.fits import SelectionLikelihood
+from consilience.inference import Fit
 from consilience.measurements.selections import Choice
-from consilience.mechanisms.fem_game import Game, Ints, check_game, check_positive
-from consilience.mechanisms.fem_play import CalibratedGame, Chooser
-from consilience.mechanisms.fem_reconstruct import GameFit
-from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget
-from consilience.mechanisms.shares import check_workload
+from consilience.mechanisms.game import (
+    CalibratedGame,
+    Chooser,
+    Game,
+    Ints,
+    check_fit,
+    check_game,
+    check_positive,
+)
+from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget, check_workload
 from consilience.privacy import Budget, Cost, Epsilon, Rho, selection_epsilon
 from consilience.privacy.accounting import standard_zcdp_rho
 from consilience.solvers.planner import Plan
@@ -57,9 +64,10 @@ class FEM(Mechanism):
     published: bool = False
     restarts: int = 2
     seed: int = 0
-    fit: GameFit = field(default_factory=GameFit)
+    fit: Fit = SelectionLikelihood()
 
     def __post_init__(self) -> None:
+        check_fit(self.fit)
         check_workload(self.workload, self.fit.memory)
         check_positive(samples=self.samples, split=self.split, perturbation=self.perturbation)
         if self.rounds is not None and ((whole_number(self.rounds) or 0) < 1 or self.published):
@@ -106,7 +114,7 @@ class FEM(Mechanism):
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedFEM(CalibratedGame):
+class CalibratedFEM(CalibratedGame[FEM]):
     """`FEM` with its rounds and the epsilon of each choice."""
 
     mechanism: FEM
@@ -115,14 +123,6 @@ class CalibratedFEM(CalibratedGame):
     selection: Epsilon
     cost: Cost
     plan: Plan
-
-    @property
-    def workload(self) -> Workload:
-        return self.mechanism.workload
-
-    @property
-    def fit(self) -> GameFit:
-        return self.mechanism.fit
 
     @property
     def length(self) -> int:

@@ -17,19 +17,18 @@ from typing import Any
 
 from consilience.domain import Clique, Workload
 from consilience.errors import BudgetError, ConsilienceError, DomainError
-from consilience.inference.impossible import Masks
+from consilience.fits import LeastSquares
+from consilience.inference import Fit
 from consilience.measurements import Identity, Query, as_query
+from consilience.mechanisms.fixed import CalibratedParts, Part, check_parts_fit
 from consilience.mechanisms.hdmm_strategy import (
     Strategy,
     make_strategy,
     squared_errors,
     workload_query,
 )
-from consilience.mechanisms.mechanism import check_admitted, check_budget
-from consilience.mechanisms.settings import Reconstructing
-from consilience.mechanisms.shares import check_workload
+from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget, check_workload
 from consilience.mechanisms.strategies_marginals import Law
-from consilience.mechanisms.tables import CalibratedParts, Part, Tables, check_parts_fit
 from consilience.privacy import (
     Budget,
     Cost,
@@ -41,40 +40,33 @@ from consilience.privacy import (
     laplace_scale,
 )
 from consilience.privacy.noise import checked_width
-from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import TIME_LIMIT, Plan
+from consilience.solvers.planner import Plan
 
 LONGEST = 2048
 """Values of an ordered attribute: its strategy takes n^3 / 16 operations per step of the descent."""
 
 
 @dataclass(frozen=True, eq=False)
-class HDMM(Reconstructing, Tables):
+class HDMM(Mechanism):
     """The queries that answer `workload` best, noisy, then one consistent model of them.
 
     queries: for ordered attributes, what is asked along them, such as {"age": Prefix(100)} or Ranges; a clique is then asked
     the product of its attributes' queries. noise: "laplace", "gaussian", or "auto" for what the budget allows and errs least.
     The weight of a clique in the workload multiplies its answers, so squared errors count by its square. slack: the share of
     the expected RMSE that is given up for noise of more equal width, which reconstruction rewards (docs/hdmm.md). restarts
-    and seed are the optimiser's; the other arguments are those of `reconstruct`.
+    and seed are the optimiser's. fit: how what was measured is reconstructed.
     """
 
     workload: Workload
     queries: Mapping[str, Any] = field(default_factory=dict)
     noise: str = "auto"
     slack: float = 0.004
-    consistency: str | RegionGraph = "auto"
-    solver: str = "auto"
-    prior: str | None = None
-    memory: str | int | float = "2 GB"
-    tolerance: float = 1e-6
     restarts: int = 3
     seed: int = 0
-    possible: Masks = field(default_factory=dict)
-    time_limit: float = TIME_LIMIT
+    fit: Fit = LeastSquares()
 
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.memory)
+        check_workload(self.workload, self.fit.memory)
         if self.noise not in ("auto", "laplace", "gaussian"):
             raise ConsilienceError(
                 f"noise must be 'auto', 'laplace' or 'gaussian', got {self.noise!r}"
@@ -86,10 +78,9 @@ class HDMM(Reconstructing, Tables):
         if self.restarts < 1:
             raise ConsilienceError(f"restarts must be at least 1, got {self.restarts}")
         object.__setattr__(self, "queries", _checked_queries(self.workload, self.queries))
-        if self.prior is not None and self.queries:
+        if self.queries and len(self.fit.noises) == 1:
             raise ConsilienceError(
-                f"prior must be None where attributes have queries, got {self.prior!r}: a prior needs plain tables; "
-                "leave out prior or queries"
+                f"{type(self.fit).__name__} needs plain tables in HDMM, got attributes with queries; leave out fit or queries"
             )
 
     def query(self, attributes: Any) -> Query:
@@ -110,16 +101,16 @@ class HDMM(Reconstructing, Tables):
             laws.append("laplace")
         if not isinstance(budget.capacity, Epsilon):
             laws.append("gaussian")
-        if self.prior is not None and "laplace" in laws and self.noise == "auto":
-            laws.remove("laplace")  # a prior's strength is chosen by splitting Gaussian noise
         asked: list[Law] = [law for law in laws if self.noise in ("auto", law)]
-        if not asked or (self.prior is not None and asked == ["laplace"]):
-            why = "a prior" if self.prior is not None else f"{self.noise} noise"
+        taken: list[Law] = [law for law in asked if law in self.fit.noises]
+        if not asked:
             raise BudgetError(
-                f"Laplace noise spends a pure epsilon and takes no prior, Gaussian noise spends a delta or rho, got {why} "
-                f"with {budget!r}; change noise=, prior= or the budget"
+                f"Laplace noise spends a pure epsilon, Gaussian noise spends a delta or rho, got {self.noise} noise with "
+                f"{budget!r}; change noise= or the budget"
             )
-        return asked
+        if not taken:
+            self.fit.check(asked[0])
+        return taken
 
     def _calibrate(self, budget: Budget, law: Law) -> CalibratedHDMM:
         strategy = make_strategy(
@@ -132,8 +123,10 @@ class HDMM(Reconstructing, Tables):
             slack=self.slack,
         )
         cliques = [item.clique for item in strategy.items]
-        check_parts_fit(self.workload.domain, cliques, self.memory, "the tables of the strategy")
-        plan = self.settings.plan(self.workload.domain, cliques)
+        check_parts_fit(
+            self.workload.domain, cliques, self.fit.memory, "the tables of the strategy"
+        )
+        plan = self.fit.plan(self.workload.domain, cliques)
         parts = _with_noise(strategy, budget)
         cost = Cost.sum(budget.neighbours, (part.cost(budget.neighbours) for part in parts))
         check_admitted(budget, cost)
@@ -141,10 +134,10 @@ class HDMM(Reconstructing, Tables):
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedHDMM(CalibratedParts):
+class CalibratedHDMM(CalibratedParts[HDMM]):
     """`HDMM` with its strategy and noise."""
 
-    mechanism: HDMM  # pyright: ignore[reportIncompatibleVariableOverride]
+    mechanism: HDMM
     budget: Budget
     strategy: Strategy
     parts: Sequence[Part]

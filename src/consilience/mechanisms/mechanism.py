@@ -12,31 +12,57 @@ interruption after it leaves the spending on record.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar, runtime_checkable
 
-from consilience.domain import Domain
-from consilience.errors import BudgetError, LedgerError, NoiseError
-from consilience.inference import Diagnostics, Model
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain import CliqueVector, Domain, Workload
+from consilience.errors import (
+    BudgetError,
+    CapacityError,
+    DataError,
+    DomainError,
+    LedgerError,
+    NoiseError,
+)
+from consilience.inference import Diagnostics, Fit, Model
 from consilience.measurements import Measurement
-from consilience.mechanisms.source import Source
-from consilience.privacy import Budget, Cost, Ledger, NoiseSource, SecureNoise
+from consilience.memory import parse_bytes, show_bytes
+from consilience.privacy import Budget, Cost, Ledger, Neighbours, NoiseSource, SecureNoise
+from consilience.progress import Progress
 from consilience.solvers.planner import Plan
 
 NOT_PRIVATE = "NOT PRIVATE: drawn with seeded noise, for experiments only"
 
 
-@dataclass(frozen=True)
-class Step:
-    """How far a call has come: `done` of `total` in this stage; None where it is not known."""
-
-    stage: str
-    done: int
-    total: int | None = None
-    seconds_left: float | None = None
+BYTES_PER_CELL = 40
+"""Counts as floats and as integers, a chunk being drawn, noisy counts as integers and as floats."""
 
 
-StepCallback = Callable[[Step], None]
+@runtime_checkable
+class Source(Protocol):
+    """Anything that counts marginals exactly: a `Dataset`, or an engine that sends only counts."""
+
+    @property
+    def domain(self) -> Domain: ...
+
+    @property
+    def records(self) -> int:
+        """Number of rows, which is what every marginal must sum to."""
+        ...
+
+    def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
+        """Exact counts of many marginals, axes in domain order."""
+        ...
+
+
+@runtime_checkable
+class _Weighted(Protocol):
+    @property
+    def weights(self) -> NDArray[np.float64] | None: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,6 +128,11 @@ class Calibrated(ABC):
     plan: Plan
     """How the measurements will be reconstructed."""
 
+    @property
+    @abstractmethod
+    def fit(self) -> Fit:
+        """The estimator that turns measurements into a model."""
+
     @abstractmethod
     def measure(
         self,
@@ -109,13 +140,21 @@ class Calibrated(ABC):
         *,
         noise: NoiseSource | None = None,
         ledger: Ledger | None = None,
-        progress: StepCallback | None = None,
+        progress: Progress | None = None,
     ) -> Release:
         """The private half of a call: spends `cost`, and returns what may be published."""
 
-    @abstractmethod
-    def reconstruct(self, release: Release, *, progress: StepCallback | None = None) -> Result:
+    def reconstruct(self, release: Release, *, progress: Progress | None = None) -> Result:
         """The free half of a call: never sees data, can be repeated."""
+        total = None if release.total is None else float(release.total)
+        evidence = self.evidence(release)
+        return Result(
+            self.fit(release.domain, evidence, total, progress=_staged(progress)), release
+        )
+
+    def evidence(self, release: Release) -> Iterable[Measurement]:
+        """The measurements as the reconstruction takes them."""
+        return release.measurements
 
     def __call__(
         self,
@@ -123,19 +162,35 @@ class Calibrated(ABC):
         *,
         noise: NoiseSource | None = None,
         ledger: Ledger | None = None,
-        progress: StepCallback | None = None,
+        progress: Progress | None = None,
     ) -> Result:
         """Measure and reconstruct. `noise` is the operating system's unless one is named."""
         release = self.measure(data, noise=noise, ledger=ledger, progress=progress)
         return self.reconstruct(release, progress=progress)
 
 
+def _staged(progress: Progress | None) -> Progress | None:
+    """A fit's steps under the name that those who watch a mechanism wait for."""
+    if progress is None:
+        return None
+    return lambda step: progress(replace(step, stage="reconstructing"))
+
+
 class Mechanism(ABC):
     """Frozen settings of a private release."""
+
+    workload: Workload
+    """The tables that are wanted."""
+    fit: Fit
+    """The estimator that turns measurements into a model."""
 
     @abstractmethod
     def calibrate(self, budget: Budget) -> Calibrated:
         """Fix the noise so that one call spends at most the budget."""
+
+
+M = TypeVar("M", bound=Mechanism)
+"""The mechanism that a calibrated one was made from."""
 
 
 def check_budget(budget: Budget) -> None:
@@ -168,3 +223,66 @@ def check_call(cost: Cost, noise: NoiseSource | None, ledger: Ledger | None) -> 
         )
     ledger.check(cost)
     return chosen
+
+
+def check_workload(workload: Workload, memory: str | int | float) -> None:
+    """Tables that can be counted in the memory allowed, each of at least one attribute."""
+    if not isinstance(workload, Workload):
+        raise DomainError(
+            "the workload of a mechanism must be a Workload, such as all_marginals(domain, 2), "
+            f"got {type(workload).__name__}"
+        )
+    if () in workload:
+        raise DomainError(
+            "every clique of a mechanism's workload must have an attribute, got the empty one; "
+            "the total is public (replace-one) or estimated from the tables (add-remove)"
+        )
+    need, budget = BYTES_PER_CELL * workload.cells, parse_bytes(memory)
+    if need > budget:
+        raise CapacityError(
+            f"the tables of the workload must fit the memory budget of {show_bytes(budget)}, "
+            f"{workload.cells:,} cells need about {show_bytes(need)}; "
+            "choose smaller cliques or raise memory=",
+            need,
+            budget,
+        )
+
+
+def check_source(data: Source, domain: Domain, neighbours: Neighbours) -> None:
+    """Refuse what can not be counted with the sensitivity that noise is calibrated to."""
+    if not isinstance(data, Source):
+        raise DataError(
+            "a mechanism is called on a table with domain, records and marginals "
+            f"(a Dataset), got {type(data).__name__}; nothing was spent"
+        )
+    if data.domain != domain:
+        raise DataError(
+            f"the table must have the domain of the workload, {domain!r}, got {data.domain!r}; "
+            "nothing was spent"
+        )
+    if isinstance(data, _Weighted) and data.weights is not None and (data.weights != 1).any():
+        raise DataError(
+            "every row must count once, got row weights other than 1; one person of weight w moves "
+            "a count by w, which the noise does not cover: drop the weights or repeat the rows; "
+            "nothing was spent"
+        )
+    # Under add-remove an empty table has neighbours that are not, so it is no error there.
+    if neighbours is Neighbours.REPLACE_ONE and data.records < 1:
+        raise DataError("a table under replace-one must have at least one row, got none")
+
+
+def exact_counts(data: Source, cliques: Iterable[Iterable[str]]) -> CliqueVector:
+    """Every table counted in one pass, as whole numbers that sum to the number of rows."""
+    counts = data.marginals(cliques)
+    if not np.array_equal(counts.values, np.rint(counts.values)):
+        raise DataError(
+            "marginals must be whole numbers, got fractions; count each row once, without weights; "
+            "nothing was spent"
+        )
+    for clique, table in counts.items():
+        if table.sum() != data.records:
+            raise DataError(
+                f"every marginal must sum to the {data.records:,} rows, got {table.sum():,.6g} for "
+                f"{clique}; count each row once; nothing was spent"
+            )
+    return counts

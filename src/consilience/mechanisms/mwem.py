@@ -11,23 +11,24 @@ A score moves by at most w_r under add-remove and 2 w_r under replace-one. All r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
-from consilience.domain import Clique, Domain, Workload
+from consilience.domain import Clique, Workload
 from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError, DomainError
-from consilience.inference.impossible import Masks
-from consilience.mechanisms.adaptive import CalibratedAdaptive, check_useful
-from consilience.mechanisms.adaptive_fit import local_where_auto
-from consilience.mechanisms.adaptive_room import Room
+from consilience.fits import PossibleCells
+from consilience.inference import Fit
+from consilience.mechanisms.estimates import Room
+from consilience.mechanisms.fixed import Width
 from consilience.mechanisms.laws import mean_absolute
-from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget
-from consilience.mechanisms.rounds import Ask, Policy, Width
-from consilience.mechanisms.settings import Reconstructing, Settings
-from consilience.mechanisms.shares import check_workload
+from consilience.mechanisms.mechanism import (
+    Mechanism,
+    check_admitted,
+    check_budget,
+    check_workload,
+)
+from consilience.mechanisms.rounds import Ask, Asks, CalibratedAdaptive, Run, check_useful
 from consilience.privacy import (
     Budget,
     Cost,
@@ -41,15 +42,14 @@ from consilience.privacy import (
 )
 from consilience.privacy.noise import checked_width
 from consilience.privacy.units import Real, exact, positive
-from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import TIME_LIMIT, Plan
+from consilience.solvers.planner import Plan
 
 LAWS = ("auto", "laplace", "gaussian")
 ALLOWANCES = ("noise", "cells")
 
 
 @dataclass(frozen=True, eq=False)
-class MWEM(Reconstructing, Mechanism):
+class MWEM(Mechanism):
     """The multiplicative-weights exponential mechanism with this library's reconstruction in place of multiplicative weights.
 
     rounds: at most one per clique; None for one per attribute, or for as many as `per_round` leaves room for.
@@ -57,9 +57,9 @@ class MWEM(Reconstructing, Mechanism):
     noise: "laplace" (pure epsilon), "gaussian" (rho, or epsilon and delta); "auto" goes by the budget.
     select_share: part of a round spent on choosing. allowance: what scores are lowered by, the expected L1 of the "noise",
     or the number of "cells" as in the authors' code.
-    consistency: "auto" fits the exact model of the noisy tables on the cells that can occur, stopped before it follows the
-    noise (inference/growing.py; with a prior, a solver or impossible cells: local tables and a backbone); "local" answers
-    from overlaps alone, as in the paper. The other arguments are those of `reconstruct`.
+    fit: the model of each round and of the end. `PossibleCells()` is the exact model on the cells that can occur;
+    `LeastSquares()` fits local tables and asks a backbone about the rest, `LeastSquares(consistency="local")` answers from
+    overlaps alone, as in the paper.
     """
 
     workload: Workload
@@ -68,16 +68,10 @@ class MWEM(Reconstructing, Mechanism):
     noise: str = "auto"
     select_share: Real = Fraction(1, 2)
     allowance: str = "noise"
-    consistency: str | RegionGraph = "auto"
-    solver: str = "auto"
-    prior: str | None = None
-    memory: str | int | float = "2 GB"
-    tolerance: float = 1e-6
-    possible: Masks = field(default_factory=dict)
-    time_limit: float = TIME_LIMIT
+    fit: Fit = PossibleCells()
 
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.memory)
+        check_workload(self.workload, self.fit.memory)
         if self.rounds is not None:
             _check_rounds(self.rounds, len(self.workload))
         if self.per_round is not None and not isinstance(self.per_round, Epsilon | Rho):
@@ -100,8 +94,7 @@ class MWEM(Reconstructing, Mechanism):
         workload: Workload,
         epsilon: Real = 0.1,
         rounds: int | None = None,
-        consistency: str | RegionGraph = "auto",
-        **reconstruction: str | int | float | None,
+        fit: Fit | None = None,
     ) -> MWEM:
         """The noise of the paper's experiments at their nominal epsilon per round, charged as what it is.
 
@@ -117,8 +110,7 @@ class MWEM(Reconstructing, Mechanism):
             "laplace",
             Fraction(2, 3),
             "cells",
-            consistency,
-            **reconstruction,  # type: ignore[arg-type]
+            PossibleCells() if fit is None else fit,
         )
 
     def calibrate(self, budget: Budget) -> CalibratedMWEM:
@@ -138,11 +130,7 @@ class MWEM(Reconstructing, Mechanism):
     def _capacity(self, budget: Budget) -> Epsilon | Rho:
         """The budget in the unit that the noise spends."""
         pure = self.noise == "laplace" or (self.noise == "auto" and budget.accounting == "pure")
-        if pure and self.prior is not None:
-            raise ConsilienceError(
-                "prior='independence' needs Gaussian noise, which its strength is chosen by, got Laplace noise; "
-                "use noise='gaussian' and a budget with delta or rho"
-            )
+        self.fit.check("laplace" if pure else "gaussian")
         if pure and budget.epsilon is not None and budget.accounting != "gaussian":
             return budget.epsilon
         if not pure and isinstance(budget.capacity, Rho):
@@ -173,14 +161,14 @@ class MWEM(Reconstructing, Mechanism):
 
     def _plan(self, rounds: int) -> Plan:
         """The plan of the largest tables that so many rounds can choose; of the smallest where only that is sure to fit."""
-        settings = local_where_auto(self.settings)
+        fit = self.fit.in_rounds()
         by_size = sorted(self.workload, key=self.workload.domain.size)
-        most = by_size[-rounds:] if settings.consistency != "global" else by_size[:1]
-        return settings.plan(self.workload.domain, most)
+        most = by_size[-rounds:] if fit.additive else by_size[:1]
+        return fit.plan(self.workload.domain, most)
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedMWEM(CalibratedAdaptive):
+class CalibratedMWEM(CalibratedAdaptive[MWEM]):
     """`MWEM` with its rounds, the epsilon of each choice and the noise of each table."""
 
     mechanism: MWEM
@@ -192,86 +180,42 @@ class CalibratedMWEM(CalibratedAdaptive):
     plan: Plan
 
     @property
-    def domain(self) -> Domain:
-        return self.mechanism.workload.domain
-
-    @property
-    def settings(self) -> Settings:
-        return self.mechanism.settings
-
-    @property
     def candidates(self) -> tuple[Clique, ...]:
         return self.mechanism.workload.cliques
-
-    @property
-    def exact(self) -> bool:
-        asked = self.settings
-        plain = (asked.consistency, asked.solver, asked.prior) == ("auto", "auto", None)
-        return plain and not asked.possible
 
     @property
     def least_noise(self) -> float:
         return min(map(self.domain.size, self.candidates)) * mean_absolute(self.width)
 
     @property
-    def policy(self) -> WorstFirst:
-        return WorstFirst(self)
+    def number_of_rounds(self) -> int:
+        return self.rounds
+
+    def asks(self, run: Run) -> Asks:
+        workload, size = self.mechanism.workload, self.domain.size
+        per_cell = mean_absolute(self.width) if self.mechanism.allowance == "noise" else 1.0
+        room = self._room()
+        for _ in range(self.rounds):
+            done = run.cliques
+            left = room.left(done, [c for c in workload if c not in done])
+            if not left:
+                return
+            weights = [workload[c] for c in left]
+            allowance = [per_cell * size(c) for c in left]
+            yield Ask(left, self.width, self.selection, weights, allowance)
+
+    def _room(self) -> Room:
+        """Only a junction tree can run out of it: that the largest local tables fit was seen to at calibration."""
+        among = self.candidates
+        if self.fit.additive:
+            among = sorted(among, key=self.domain.size)[-self.rounds :]
+        return Room(self.domain, tuple(among), self.fit)
 
     def __str__(self) -> str:
         return (
             f"MWEM: {self.rounds} rounds over {len(self.candidates)} tables, selection epsilon "
             f"{float(self.selection.value):.6g}, {self.width.symbol} {self.width.value:.6g}"
         )
-
-
-@dataclass(frozen=True, eq=False)
-class WorstFirst(Policy[int]):
-    """MWEM's rounds, all alike: the unmeasured marginal that is answered worst. A stage is the number of rounds begun."""
-
-    ready: CalibratedMWEM
-
-    @property
-    def rounds(self) -> int:
-        return self.ready.rounds
-
-    @property
-    def backbone(self) -> bool:
-        return self.ready.settings.consistency == "auto"
-
-    def start(self) -> int:
-        return 0
-
-    def ask(self, stage: int, measured: Sequence[Clique]) -> Ask | None:
-        if stage >= self.ready.rounds:
-            return None
-        done, workload = set(measured), self.ready.mechanism.workload
-        open_ones = self._room.left(measured, [c for c in workload if c not in done])
-        if not open_ones:
-            return None
-        per_cell = 1.0
-        if self.ready.mechanism.allowance == "noise":
-            per_cell = mean_absolute(self.ready.width)
-        return Ask(
-            open_ones,
-            self.ready.width,
-            self.ready.selection,
-            [workload[c] for c in open_ones],
-            [per_cell * workload.domain.size(c) for c in open_ones],
-        )
-
-    def charged(self, stage: int, cost: Cost) -> int:
-        return stage + 1
-
-    def fitted(self, stage: int, ask: Ask, clique: Clique, moved: Callable[[], float]) -> int:
-        return stage
-
-    @cached_property
-    def _room(self) -> Room:
-        """Only a junction tree can run out of it: that the largest local tables fit was seen to at calibration."""
-        settings, among = local_where_auto(self.ready.settings), self.ready.candidates
-        if settings.consistency != "global":
-            among = sorted(among, key=self.ready.domain.size)[-self.ready.rounds :]
-        return Room(self.ready.domain, tuple(among), settings)
 
 
 def _width(neighbours: Neighbours, share: Epsilon | Rho) -> Width:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -21,14 +21,19 @@ import numpy as np
 from consilience.domain import Buffer, Clique, CliqueVector, Workload
 from consilience.domain.clique_vector import Layout
 from consilience.errors import BudgetError, DomainError
-from consilience.inference.impossible import Masks
+from consilience.fits import LeastSquares
+from consilience.inference import Fit
 from consilience.measurements import Measurement
-from consilience.mechanisms.mechanism import Release, check_admitted, check_budget
+from consilience.mechanisms.fixed import CalibratedParts, Part, check_parts_fit
+from consilience.mechanisms.mechanism import (
+    Mechanism,
+    Release,
+    check_admitted,
+    check_budget,
+    check_workload,
+)
 from consilience.mechanisms.residual_planner_plan import ResidualPlan
-from consilience.mechanisms.settings import Reconstructing
-from consilience.mechanisms.shares import check_workload
 from consilience.mechanisms.strategies_queries import Residual, centred
-from consilience.mechanisms.tables import CalibratedParts, Part, Tables, check_parts_fit
 from consilience.privacy import (
     Budget,
     Cost,
@@ -39,56 +44,49 @@ from consilience.privacy import (
     gaussian_sigma,
 )
 from consilience.privacy.noise import checked_width
-from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.planner import TIME_LIMIT, Plan
+from consilience.solvers.planner import Plan
 
 
 @dataclass(frozen=True, eq=False)
-class ResidualPlanner(Reconstructing, Tables):
+class ResidualPlanner(Mechanism):
     """Noisy residuals with the least expected squared error for `workload`, then one consistent model of them.
 
-    The weight of a clique in the workload multiplies its answers, so squared errors count by its square. The other
-    arguments are those of `reconstruct`.
+    The weight of a clique in the workload multiplies its answers, so squared errors count by its square. fit: how they are
+    reconstructed, from marginals that say the same as the residuals.
     """
 
     workload: Workload
-    consistency: str | RegionGraph = "auto"
-    solver: str = "auto"
-    prior: str | None = None
-    memory: str | int | float = "2 GB"
-    tolerance: float = 1e-6
-    possible: Masks = field(default_factory=dict)
-    time_limit: float = TIME_LIMIT
+    fit: Fit = LeastSquares()
 
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.memory)
+        check_workload(self.workload, self.fit.memory)
 
     def calibrate(self, budget: Budget) -> CalibratedResidualPlanner:
         """Least noise that an (epsilon, delta) or rho budget allows."""
         check_budget(budget)
         if isinstance(budget.capacity, Epsilon):
             raise BudgetError(
-                f"Gaussian noise can not keep a pure epsilon, got {budget!r}; give the budget a "
+                f"Gaussian noise cannot keep a pure epsilon, got {budget!r}; give the budget a "
                 "delta (or rho), or use HDMM with Laplace noise"
             )
         noise = ResidualPlan.of(self.workload, budget.neighbours)
         domain = self.workload.domain
-        check_parts_fit(domain, noise.cliques, self.memory, "the tables of the residuals")
+        check_parts_fit(domain, noise.cliques, self.fit.memory, "the tables of the residuals")
         parts = _with_noise(noise, budget)
         cost = Cost.sum(budget.neighbours, _costs(parts, budget.neighbours))
         check_admitted(budget, cost)
         variance = np.array([part.stddev**2 for part in parts])
         precision = noise.equivalent_precisions(variance)
         cliques = [c for c, u in zip(noise.lattice.subsets, precision, strict=True) if c and u > 0]
-        plan = self.settings.plan(domain, cliques)
+        plan = self.fit.plan(domain, cliques)
         return CalibratedResidualPlanner(self, budget, noise, parts, cost, plan, precision)
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedResidualPlanner(CalibratedParts):
+class CalibratedResidualPlanner(CalibratedParts[ResidualPlanner]):
     """`ResidualPlanner` with one sigma per residual."""
 
-    mechanism: ResidualPlanner  # pyright: ignore[reportIncompatibleVariableOverride]
+    mechanism: ResidualPlanner
     budget: Budget
     noise: ResidualPlan
     parts: Sequence[Part]

@@ -1,40 +1,52 @@
 """Rounds: choose the clique that the model answers worst, measure it, fit again.
 
-What a round asks for is the mechanism's own (a `Policy`); that a run never draws more than was reserved for it is
-seen to here, by a meter that charges every round before it draws. A round that is interrupted after its charge is
-lost: it is never drawn again.
+What a round asks for is the mechanism's own: a loop that yields one `Ask` after the other (`MWEM`, `AIM`). A `Run` carries
+them out. Its meter charges every round before it draws, so that a run never draws more than was reserved for it, and a round
+that is interrupted after its charge is lost: it is never drawn again.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import Any, Generic
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, CliqueVector
-from consilience.errors import BudgetError
-from consilience.inference import Model
+from consilience.domain import Buffer, Clique, CliqueVector, Domain
+from consilience.errors import BudgetError, MeasurementError
+from consilience.inference import Fit, Model
 from consilience.measurements import Measurement
-from consilience.mechanisms.adaptive_fit import ROUND_TOLERANCE, Answers, Refit
+from consilience.mechanisms.estimates import Estimates
+from consilience.mechanisms.fixed import Width, noise_cost
 from consilience.mechanisms.laws import stddev
-from consilience.mechanisms.mechanism import Release, Step, StepCallback
+from consilience.mechanisms.mechanism import (
+    Calibrated,
+    M,
+    Release,
+    Result,
+    Source,
+    check_call,
+    check_source,
+    exact_counts,
+)
 from consilience.privacy import (
     Cost,
     Epsilon,
+    Ledger,
     Neighbours,
     NoiseSource,
-    Scale,
     Sigma,
-    marginals,
     weighted_l1_score,
 )
+from consilience.progress import Progress, Step, quiet
 
-Width = Sigma | Scale
-Stage = TypeVar("Stage")
+ROUND_TOLERANCE = 1e-4
+"""Relative gap of the fits between rounds, which only rank candidates; the last fit takes the caller's."""
+MOST_PEOPLE = 10**10
+"""No table has more rows than there are people: noise beyond that drowns whatever is measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +63,10 @@ class Ask:
     allowance: Sequence[float] = ()
 
     def cost(self, neighbours: Neighbours) -> Cost:
-        measured = _noise_cost(neighbours, self.width)
+        measured = noise_cost(neighbours, self.width)
         if self.selection is None:
             return measured
         return Cost.selection(neighbours, self.selection) + measured
-
-
-def _noise_cost(neighbours: Neighbours, width: Width) -> Cost:
-    one = marginals(neighbours)
-    if isinstance(width, Sigma):
-        return Cost.gaussian(one, width)
-    return Cost.laplace(one, width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,33 +79,8 @@ class Round:
     model: Model
 
 
-class Policy(ABC, Generic[Stage]):
-    """What a mechanism asks for, knowing no more of the data than what was released. A stage is what it remembers."""
-
-    @abstractmethod
-    def start(self) -> Stage: ...
-
-    @abstractmethod
-    def ask(self, stage: Stage, measured: Sequence[Clique]) -> Ask | None:
-        """What the next round does, or None at the end."""
-
-    @abstractmethod
-    def charged(self, stage: Stage, cost: Cost) -> Stage:
-        """The stage once a round's cost is spent, whatever comes of it."""
-
-    @abstractmethod
-    def fitted(self, stage: Stage, ask: Ask, clique: Clique, moved: Callable[[], float]) -> Stage:
-        """The stage after a round; `moved()` is how far it moved the model's answer on its clique (L1, counts)."""
-
-    @property
-    @abstractmethod
-    def rounds(self) -> int | None:
-        """Number of rounds, where it is known beforehand."""
-
-    @property
-    @abstractmethod
-    def backbone(self) -> bool:
-        """Whether cliques outside the model are answered with global information."""
+Asks = Generator[Ask, Clique | None, None]
+"""The loop of a mechanism: each `yield` of an Ask returns the clique that was measured, None if the round was cut short."""
 
 
 class Meter:
@@ -131,22 +111,26 @@ class Run(Iterator[Round]):
 
     def __init__(
         self,
-        policy: Policy,
-        reserved: Cost,
+        ready: CalibratedAdaptive[Any],
         counts: CliqueVector,
         total: int | None,
         source: NoiseSource,
-        refit: Refit,
-        progress: StepCallback | None,
+        progress: Progress | None,
     ) -> None:
-        self._policy, self._counts, self._total, self._source = policy, counts, total, source
-        self._refit, self._progress = refit, progress
-        self._answers = Answers(counts.domain, refit.total, policy.backbone, refit.backbone_of)
-        self._stage = policy.start()
-        self._meter = Meter(reserved)
+        self._counts, self._total, self._source = counts, total, source
+        self._progress = progress or quiet
+        self._fit = ready.fit.coarser(ROUND_TOLERANCE)
+        rows = None if total is None else float(total)
+        self._estimates = Estimates(counts.domain, rows, ready.mechanism.fit.unmeasured)
+        self._meter = Meter(ready.cost)
         self._measurements: list[Measurement] = []
         self._model: Model | None = None
+        self._before: Model | None = None
         self._fitted = 0
+        self._number_of_rounds = ready.number_of_rounds
+        self._asks = ready.asks(self)
+        self._ask: Ask | None = None
+        self._measured: Clique | None = None
         self._began = perf_counter()
 
     @property
@@ -165,37 +149,49 @@ class Run(Iterator[Round]):
         return self._meter.spent
 
     @property
+    def cliques(self) -> list[Clique]:
+        """What was measured so far, round by round."""
+        return [tuple(m.attributes) for m in self._measurements]
+
+    @property
     def model(self) -> Model | None:
         """The model of all measurements so far; None before the first."""
         if self._fitted < len(self._measurements):
-            tolerance = max(self._refit.settings.tolerance, ROUND_TOLERANCE)
-            self._model = self._refit(tuple(self._measurements), tolerance)
+            fitted = self._fit(
+                self._counts.domain,
+                self._measurements,
+                self._estimates.total,
+                warm=self._model,
+            )
+            self._before, self._model = self._model, fitted
             self._fitted = len(self._measurements)
         return self._model
 
     def answers(self, cliques: Sequence[Clique]) -> Iterator[Buffer]:
         """Expected counts of any cliques by the model so far, as the next round would see them."""
-        return self._answers(self.model, cliques)
+        return self._estimates(self.model, cliques)
+
+    def moved(self, clique: Clique) -> float:
+        """How far the last round moved the model's answer on a clique (L1, counts)."""
+        (old,), (new,) = (tuple(self._estimates(m, [clique])) for m in (self._before, self._model))
+        return float(np.abs(new - old).sum())
 
     def __next__(self) -> Round:
-        before = self.model  # fitted here if an interruption came between measuring and fitting
-        ask = self._policy.ask(self._stage, [tuple(m.attributes) for m in self._measurements])
-        if ask is None:
-            raise StopIteration
-        scores = self._scores(before, ask)
-        cost = ask.cost(self._meter.reserved.neighbours)
-        self._meter.charge(cost)
-        self._stage = self._policy.charged(self._stage, cost)
+        model = self.model  # fitted here if an interruption came between measuring and fitting
+        if self._ask is None:
+            measured, self._measured = self._measured, None
+            self._ask = self._asks.send(measured)
+        ask, scores = self._ask, self._scores(model, self._ask)
+        self._meter.charge(ask.cost(self._meter.reserved.neighbours))
+        self._ask = None  # charged, so it is never asked again
         clique = ask.candidates[self._choose(ask, scores)]
         self._measurements.append(self._measure(clique, ask.width))
-        model = self.model
-        assert model is not None
-        self._stage = self._policy.fitted(
-            self._stage, ask, clique, lambda: self._moved(before, model, clique)
-        )
+        self._measured = clique
+        fitted = self.model
+        assert fitted is not None
         number = len(self._measurements)
         self._report(number)
-        return Round(number, self._policy.rounds, self._measurements[-1], model)
+        return Round(number, self._number_of_rounds, self._measurements[-1], fitted)
 
     # -- parts of a round ------------------------------------------------------------------------
 
@@ -208,7 +204,9 @@ class Run(Iterator[Round]):
         away = np.full(len(allowance), most)
         open_ones = np.flatnonzero(allowance < most)
         asked = [ask.candidates[i] for i in open_ones]
-        for i, clique, estimate in zip(open_ones, asked, self._answers(model, asked), strict=True):
+        for i, clique, estimate in zip(
+            open_ones, asked, self._estimates(model, asked), strict=True
+        ):
             away[i] = np.abs(self._counts[clique] - estimate).sum()
         return np.asarray(ask.weights) * (away - allowance)
 
@@ -235,14 +233,102 @@ class Run(Iterator[Round]):
         noisy = self._source.discrete_laplace(exact, width)
         return Measurement(clique, noisy.values, stddev=stddev(width), noise="laplace")
 
-    def _moved(self, before: Model | None, after: Model, clique: Clique) -> float:
-        (old,), (new,) = (tuple(self._answers(m, [clique])) for m in (before, after))
-        return float(np.abs(new - old).sum())
-
     def _report(self, number: int) -> None:
-        if self._progress is None:
-            return
-        total = self._policy.rounds
-        pace = (perf_counter() - self._began) / number
-        left = None if total is None else pace * (total - number)
+        total = self._number_of_rounds
+        each = (perf_counter() - self._began) / number
+        left = None if total is None else each * (total - number)
         self._progress(Step("rounds", number, total, left))
+
+
+class CalibratedAdaptive(Calibrated, Generic[M]):
+    """An adaptive mechanism: the cost of the whole run is fixed beforehand, what it measures is not.
+
+    A call counts every candidate once, reserves the cost of the whole run, and only then draws; `start` gives the run
+    itself, to watch round by round, or to stop and keep what it has.
+    """
+
+    mechanism: M
+
+    @property
+    def domain(self) -> Domain:
+        return self.mechanism.workload.domain
+
+    @property
+    def fit(self) -> Fit:
+        """The estimator of the mechanism as rounds call it, and the end as well."""
+        return self.mechanism.fit.in_rounds()
+
+    @property
+    @abstractmethod
+    def candidates(self) -> tuple[Clique, ...]:
+        """Every clique that may be measured."""
+
+    @property
+    def number_of_rounds(self) -> int | None:
+        """Where it is known beforehand."""
+        return None
+
+    @property
+    @abstractmethod
+    def least_noise(self) -> float:
+        """Expected L1, in counts, of the noise in the table that gets least of it in the first round."""
+
+    @abstractmethod
+    def asks(self, run: Run) -> Asks:
+        """The rounds, as a loop that knows no more of the data than what the run made public."""
+
+    def start(
+        self,
+        data: Source,
+        *,
+        noise: NoiseSource | None = None,
+        ledger: Ledger | None = None,
+        progress: Progress | None = None,
+    ) -> Run:
+        """Count every candidate and reserve the whole cost; the run that comes back has drawn nothing yet."""
+        neighbours = self.budget.neighbours
+        check_source(data, self.domain, neighbours)
+        total = data.records if neighbours is Neighbours.REPLACE_ONE else None
+        check_useful(self.least_noise, total)
+        source = check_call(self.cost, noise, ledger)
+        counts = exact_counts(data, self.candidates)
+        if ledger is not None:
+            ledger.reserve(self.cost, str(self))
+        return Run(self, counts, total, source, progress)
+
+    def measure(
+        self,
+        data: Source,
+        *,
+        noise: NoiseSource | None = None,
+        ledger: Ledger | None = None,
+        progress: Progress | None = None,
+    ) -> Release:
+        """All rounds, one after the other."""
+        run = self.start(data, noise=noise, ledger=ledger, progress=progress)
+        for _ in run:
+            pass
+        return run.release
+
+    def reconstruct(self, release: Release, *, progress: Progress | None = None) -> Result:
+        """The model of all that was measured, to the tolerance of the fit."""
+        if not release.measurements:
+            raise MeasurementError(
+                "a release must hold at least one measurement, got none; let its run make a round"
+            )
+        return super().reconstruct(release, progress=progress)
+
+
+def check_useful(least_noise: float, records: int | None = None) -> None:
+    """Refuse a budget under which even the smallest table drowns: nothing that it measures could be told from noise.
+
+    `records` is given only where it is public; otherwise only what holds for every table of people is used.
+    """
+    limit = MOST_PEOPLE if records is None else records
+    if least_noise > limit:
+        rows = "any table of people" if records is None else f"{records:,} rows"
+        raise BudgetError(
+            f"the noise of a round must leave something to see, its expected L1 is {least_noise:,.6g} counts in the "
+            f"smallest table, too much for {rows}; give more budget, fewer rounds or coarser attributes; "
+            "nothing was spent"
+        )

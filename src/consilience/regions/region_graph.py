@@ -118,9 +118,13 @@ class RegionGraph:
         cliques: Iterable[Iterable[str]],
         *,
         counting_numbers: Mapping[Clique, float] | float = 1.0,
+        tree: JunctionTree | None = None,
     ) -> RegionGraph:
-        """The cliques and separators of a junction tree: local consistency there is global consistency."""
-        tree = JunctionTree.of(domain, cliques)
+        """The cliques and separators of a junction tree: local consistency there is global consistency.
+
+        tree: the junction tree of these cliques, where it was built already.
+        """
+        tree = JunctionTree.of(domain, cliques) if tree is None else tree
         regions = list(dict.fromkeys([*tree.cliques, *(s for s in tree.separators if s)]))
         edges = dict.fromkeys(
             (tree.cliques[end], sep)

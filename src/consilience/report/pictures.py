@@ -12,7 +12,7 @@ from typing import Any
 from consilience.comparison import Comparison
 from consilience.errors import ConsilienceError
 from consilience.inference import Diagnostics, Model
-from consilience.mechanisms.tables import CalibratedTables
+from consilience.mechanisms.fixed import CalibratedTables
 from consilience.memory import show_bytes
 from consilience.regions import drawing
 from consilience.regions.region_graph import RegionGraph
@@ -115,7 +115,7 @@ def _(what: CalibratedTables, *, records: float | None = None) -> Picture:
 def _(what: Diagnostics) -> Picture:
     """The convergence curve."""
     rows = [
-        {"iteration": i.number, "gap": max(i.gap, 1e-16)}
+        {"iteration": i.done, "gap": max(i.gap, 1e-16)}
         for i in what.trace
         if 0 <= i.gap < float("inf")
     ]

@@ -85,7 +85,7 @@ def _fitted(model: Model, numbers: int) -> float | None:
         return None
     subsets = {s for c in model.cliques for k in range(1, len(c) + 1) for s in combinations(c, k)}
     free = sum(prod(model.domain[a] - 1 for a in s) for s in subsets)
-    known = model.settings is not None and model.settings.total_known
+    known = model.total_known
     return sqrt(max(0.0, 1 - (free + (not known)) / numbers))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NoReturn
 
 from consilience.domain import Clique, Domain, closure, maximal
@@ -61,6 +62,15 @@ class Plan:
     reason: str
     options: tuple[Option, ...]
     time_limit: float = TIME_LIMIT
+    make_graph: Callable[[], RegionGraph] | None = field(default=None, repr=False, compare=False)
+    """Builds the region graph of the choice; None in a plan that was read from a file."""
+
+    @cached_property
+    def graph(self) -> RegionGraph:
+        """The region graph of the choice, built when it is first asked for."""
+        if self.make_graph is None:
+            raise ConsilienceError("a plan that was read from a file has no graph; plan again")
+        return self.make_graph()
 
     def __str__(self) -> str:
         lines = [
@@ -101,7 +111,6 @@ def make_plan(
     consistency: str,
     solver: str,
     memory: str | int | float,
-    squared: bool,
     time_limit: float = TIME_LIMIT,
 ) -> Plan:
     """Price the junction tree, the saturated graph and the factor graph, and choose.
@@ -115,8 +124,9 @@ def make_plan(
         )
     measured = tuple(dict.fromkeys(c for c in cliques if c))
     budget = parse_bytes(memory)
-    chosen_solver = _choose_solver(solver, squared)
-    priced = (_price(domain, measured, name, chosen_solver, budget) for name in CONSISTENCIES)
+    chosen_solver = _choose_solver(solver)
+    tree = JunctionTree.of(domain, maximal(domain, measured))
+    priced = (_price(domain, measured, name, chosen_solver, budget, tree) for name in CONSISTENCIES)
     options = tuple(replace(o, quick=o.seconds <= time_limit) for o in priced)
     by_name = {o.consistency: o for o in options}
     if consistency == "auto":
@@ -149,6 +159,7 @@ def make_plan(
         reason,
         options,
         time_limit,
+        lambda: build_graph(domain, measured, pick.consistency, tree),
     )
 
 
@@ -161,10 +172,10 @@ def _reason(whole: Option, pick: Option) -> str:
 
 
 def plan_for_graph(
-    graph: RegionGraph, cliques: int, solver: str, memory: str | int | float, squared: bool
+    graph: RegionGraph, cliques: int, solver: str, memory: str | int | float
 ) -> Plan:
     """The plan when the caller brings the graph."""
-    chosen = _choose_solver(solver, squared)
+    chosen = _choose_solver(solver)
     budget = parse_bytes(memory)
     cells = sum(graph.domain.size(graph.regions[i]) for i in graph.roots)
     need = _bytes(cells, graph.cells, len(graph.roots), chosen)
@@ -172,37 +183,48 @@ def plan_for_graph(
     if not option.fits:
         _refuse(option, budget, "raise memory=, or use a smaller graph")
     return Plan(
-        graph.kind, chosen, need, budget, option.seconds, cliques, "the graph was given", (option,)
+        graph.kind,
+        chosen,
+        need,
+        budget,
+        option.seconds,
+        cliques,
+        "the graph was given",
+        (option,),
+        make_graph=lambda: graph,
     )
 
 
-def build_graph(domain: Domain, cliques: Iterable[Clique], consistency: str) -> RegionGraph:
-    builder = {
-        "global": RegionGraph.junction_tree,
-        "local": RegionGraph.saturated,
-        "factor": RegionGraph.factor_graph,
-    }[consistency]
-    return builder(domain, [c for c in cliques if c])
+def build_graph(
+    domain: Domain, cliques: Iterable[Clique], consistency: str, tree: JunctionTree | None = None
+) -> RegionGraph:
+    """The region graph of a consistency; `tree` is the cliques' junction tree, if it was built already."""
+    listed = [c for c in cliques if c]
+    if consistency == "global":
+        return RegionGraph.junction_tree(domain, listed, tree=tree)
+    if consistency == "local":
+        return RegionGraph.saturated(domain, listed)
+    return RegionGraph.factor_graph(domain, listed)
 
 
-def _choose_solver(solver: str, squared: bool) -> str:
+def _choose_solver(solver: str) -> str:
     if solver == "auto":
-        return "splitting" if squared else "prox"
+        return "splitting"
     if solver not in SOLVERS:
         raise ConsilienceError(f"solver must be 'auto', 'splitting' or 'prox', got {solver!r}")
-    if solver == "splitting" and not squared:
-        raise ConsilienceError(
-            "solver='splitting' needs squared loss; use solver='prox' for other losses"
-        )
     return solver
 
 
 def _price(
-    domain: Domain, cliques: tuple[Clique, ...], name: str, solver: str, budget: int
+    domain: Domain,
+    cliques: tuple[Clique, ...],
+    name: str,
+    solver: str,
+    budget: int,
+    tree: JunctionTree,
 ) -> Option:
     tree_top = top = maximal(domain, cliques)
     if name == "global":
-        tree = JunctionTree.of(domain, top)
         tree_top = tree.cliques
         mentioned = {a for c in cliques for a in c}
         cells = sum(domain.size(c) for c in tree.cliques if mentioned.intersection(c))

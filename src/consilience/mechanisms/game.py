@@ -6,20 +6,34 @@ made from queries that are public already, so how well they are optimised is no 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, CliqueVector, Domain, Layout, Workload
 from consilience.errors import BudgetError, ConsilienceError
+from consilience.fits import SelectionLikelihood
+from consilience.inference import Fit
 from consilience.kernels.best_records import best_records
 from consilience.kernels.threads import threads_for
-from consilience.measurements.selections import Selections
-from consilience.mechanisms.mechanism import Release
-from consilience.privacy import Budget, Epsilon, Neighbours, Rho
+from consilience.measurements.selections import Choice, Selections
+from consilience.mechanisms.mechanism import (
+    Calibrated,
+    M,
+    Release,
+    Result,
+    Source,
+    check_call,
+    check_source,
+    exact_counts,
+)
+from consilience.privacy import Budget, Epsilon, Ledger, Neighbours, NoiseSource, Rho
+from consilience.privacy.sensitivity import cell_score
+from consilience.progress import Progress, Step
 from consilience.records import Dataset
 
 Ints = NDArray[np.int64]
@@ -136,6 +150,97 @@ def chosen_cell(index: int, cells: int) -> tuple[int, int]:
     return index % cells, 1 if index < cells else -1
 
 
+@dataclass(frozen=True, eq=False)
+class Chooser:
+    """The player that has seen the table: what it chooses is all that leaves it."""
+
+    game: Game
+    counts: CliqueVector
+    total: int
+    source: NoiseSource
+    neighbours: Neighbours
+
+    def choose(self, records: Ints, epsilon: Epsilon, draws: int = 1) -> Choice:
+        """Cells and signs s, P in proportion to exp(epsilon s (count - N a) / 2), a the answers of the records.
+
+        Counts times the number of records are whole numbers, and so is all that is compared.
+        """
+        times = len(records)
+        cells, answers = self.game.cells(records)
+        scores = self.game.scores(self.counts, times, cells, answers, self.total)
+        sensitivity = times * cell_score(self.neighbours)
+        drawn = [self.source.select(scores, sensitivity, epsilon) for _ in range(draws)]
+        chosen, signs = np.array([chosen_cell(j, self.game.layout.cells) for j in drawn]).T
+        beta = float(epsilon.value) * self.total / 2
+        return Choice(beta, cells, answers / times, chosen, signs)
+
+
+class CalibratedGame(Calibrated, Generic[M]):
+    """A game whose rounds and their cost are known."""
+
+    mechanism: M
+
+    @property
+    def workload(self) -> Workload:
+        return self.mechanism.workload
+
+    @property
+    def fit(self) -> Fit:
+        return self.mechanism.fit
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Number of rounds."""
+
+    @abstractmethod
+    def play(self, chooser: Chooser) -> Iterator[tuple[Choice | None, Ints]]:
+        """Each round's choice, if it looked at the table, and the records it made."""
+
+    def measure(
+        self,
+        data: Source,
+        *,
+        noise: NoiseSource | None = None,
+        ledger: Ledger | None = None,
+        progress: Progress | None = None,
+    ) -> SelectionRelease:
+        """All rounds, one after the other; the whole cost is reserved before the first."""
+        domain, cliques = self.workload.domain, self.workload.cliques
+        check_source(data, domain, self.budget.neighbours)
+        source = check_call(self.cost, noise, ledger)
+        counts = exact_counts(data, cliques)
+        if ledger is not None:
+            ledger.reserve(self.cost, str(self))
+        chooser = Chooser(Game(self.workload), counts, data.records, source, self.budget.neighbours)
+        choices: list[Choice] = []
+        made: list[Ints] = []
+        for number, (choice, records) in enumerate(self.play(chooser), 1):
+            choices += [] if choice is None else [choice]
+            made.append(records)
+            if progress is not None:
+                progress(Step("rounds", number, self.length))
+        return SelectionRelease(
+            domain,
+            (),
+            data.records,
+            self.cost,
+            source.private,
+            Selections.of(domain, cliques, choices),
+            joined(made, len(domain)),
+        )
+
+    def reconstruct(self, release: Release, *, progress: Progress | None = None) -> Result:
+        """The model of all choices, started from the records that answered them."""
+        if not isinstance(release, SelectionRelease):
+            raise ConsilienceError(f"a game is reconstructed from its own release, got {release!r}")
+        return super().reconstruct(release, progress=progress)
+
+    def evidence(self, release: Release) -> Selections:  # pyright: ignore[reportIncompatibleMethodOverride]
+        assert isinstance(release, SelectionRelease)
+        return replace(release.selections, records=release.codes)
+
+
 def check_game(what: str, budget: Budget) -> Epsilon | Rho:
     """The unit that selections spend; refuses budgets under which the number of rows is not public."""
     if budget.neighbours is not Neighbours.REPLACE_ONE:
@@ -149,6 +254,13 @@ def check_game(what: str, budget: Budget) -> Epsilon | Rho:
     raise BudgetError(
         f"{what} spends rho or a pure epsilon, which {budget!r} does not count; leave accounting out"
     )
+
+
+def check_fit(fit: Fit) -> None:
+    if not isinstance(fit, SelectionLikelihood):
+        raise ConsilienceError(
+            f"a game publishes choices, which SelectionLikelihood fits, got {fit!r}; leave out fit="
+        )
 
 
 def check_positive(**given: Any) -> None:

@@ -1,0 +1,188 @@
+"""GraphFit: what the estimators on a region graph share. Plan, bind, solve, certify, in this order and each once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from consilience.domain import Buffer, Clique, Domain
+from consilience.errors import ConsilienceError, MeasurementError, RegionGraphError
+from consilience.inference.diagnostics import Diagnostics, Trace
+from consilience.inference.fit import Fit
+from consilience.inference.impossible import Masks, check_masks
+from consilience.inference.model import Model
+from consilience.measurements import Measurement, SquaredLoss
+from consilience.progress import Progress, Step, quiet
+from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.planner import TIME_LIMIT, Plan, build_graph, make_plan, plan_for_graph
+from consilience.solvers.solution import Solution
+
+
+@dataclass(frozen=True)
+class Planned(Step):
+    """The step at which a fit knows its plan and has not begun to work."""
+
+    plan: Plan | None = None
+
+
+class GraphFit(Fit):
+    """An estimator of pseudo-marginals on a region graph.
+
+    A subclass is a dataclass with at least `consistency` and `memory`, and gives `solve`.
+    """
+
+    consistency: str | RegionGraph = "auto"
+    """"auto", "global", "local", "factor", or a RegionGraph."""
+    time_limit: float = TIME_LIMIT
+    solver: str = "auto"
+    roots_measured: ClassVar[bool] = False
+    """Whether every region without parents must be measured itself."""
+
+    @abstractmethod
+    def solve(
+        self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
+    ) -> Solution:
+        """The estimate itself."""
+
+    @property
+    def additive(self) -> bool:
+        return self.consistency not in ("auto", "global")
+
+    def plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
+        plan = self._plan(domain, cliques)
+        if self.possible:
+            check_masks(plan.graph, self.possible)
+        return plan
+
+    def _plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
+        """The plan before the masks are looked at, which the solver does as well."""
+        measured = tuple(dict.fromkeys(c for c in cliques if c))
+        if not measured:
+            raise MeasurementError(
+                "a reconstruction must have at least one measurement of a marginal, got none"
+            )
+        if isinstance(self.consistency, RegionGraph):
+            _check_covers(self.consistency, domain, measured)
+            plan = plan_for_graph(self.consistency, len(measured), self.solver, self.memory)
+        else:
+            plan = make_plan(
+                domain,
+                measured,
+                consistency=self.consistency,
+                solver=self.solver,
+                memory=self.memory,
+                time_limit=self.time_limit,
+            )
+        if self.roots_measured and plan.consistency not in ("local", "factor"):
+            self._check_roots(plan.graph, measured)
+        return plan
+
+    def _check_roots(self, graph: RegionGraph, measured: tuple[Clique, ...]) -> None:
+        roots = (graph.regions[i] for i in graph.roots)
+        bare = next((r for r in roots if r not in measured), None)
+        if bare is not None:
+            raise ConsilienceError(
+                f"{type(self).__name__} needs every region without parents measured, got {bare} unmeasured; "
+                "use consistency='local'"
+            )
+
+    def __call__(
+        self,
+        domain: Domain,
+        measurements: Iterable[Measurement],
+        total: float | None = None,
+        *,
+        warm: Model | None = None,
+        progress: Progress | None = None,
+    ) -> Model:
+        loss = SquaredLoss(domain, measurements, total)
+        for m in loss.measurements:
+            self.check(m.noise, query=not m.is_identity)
+        trace = Trace(progress or quiet)
+        plan, graph = self._graph(loss, warm)
+        trace(Planned("planning", 1, 1, plan=plan))
+        solution = self.solve(loss, graph, warm, trace)
+        return model_of(self, loss, graph, solution, plan, total is not None, trace)
+
+    def _graph(self, loss: SquaredLoss, warm: Model | None) -> tuple[Plan | None, RegionGraph]:
+        """The plan and its graph; those of the warm start where it was measured on the same cliques."""
+        if warm is not None and warm.domain == loss.domain:
+            if warm.cliques == loss.cliques:
+                return warm.diagnostics.plan, warm.graph
+            if self.consistency in ("local", "factor", "global"):
+                return None, build_graph(loss.domain, loss.cliques, str(self.consistency))
+        plan = self._plan(loss.domain, loss.cliques)
+        return plan, plan.graph
+
+
+def model_of(
+    fit: Fit,
+    loss: SquaredLoss,
+    graph: RegionGraph,
+    solution: Solution,
+    plan: Plan | None,
+    total_known: bool,
+    trace: Trace | None = None,
+) -> Model:
+    """The model of a solution, which keeps the fit and the state for the next one."""
+    status = solution.status
+    diagnostics = Diagnostics(
+        plan,
+        solution.method,
+        status.name,
+        status.advice,
+        status.converged,
+        solution.objective,
+        solution.bound,
+        solution.violation,
+        solution.iterations,
+        solution.seconds,
+        solution.prior_strength,
+        () if trace is None else trace.iterations,
+    )
+    return Model(
+        loss.domain,
+        loss.total,
+        graph,
+        solution.tau,
+        loss.measurements,
+        diagnostics,
+        fit,
+        total_known,
+        state=solution.state,
+    )
+
+
+# -- what several estimators check -----------------------------------------------------------------
+
+
+def masks_by_clique(possible: Mapping[Any, Buffer]) -> Masks:
+    """Declared masks under tuples of attribute names."""
+    return {(k,) if isinstance(k, str) else tuple(k): m for k, m in possible.items()}
+
+
+def check_tolerance(tolerance: float) -> None:
+    if not (np.isfinite(tolerance) and tolerance > 0):
+        raise ConsilienceError(f"tolerance must be positive and finite, got {tolerance}")
+
+
+def check_iterations(iterations: int | None) -> None:
+    if iterations is not None and iterations < 0:
+        raise ConsilienceError(f"iterations must be at least 0, got {iterations}")
+
+
+def _check_covers(graph: RegionGraph, domain: Domain, cliques: Iterable[Clique]) -> None:
+    """Every measured clique must have a region that holds it, over the same domain."""
+    if graph.domain != domain:
+        raise RegionGraphError(
+            f"the graph must be over the same domain as the measurements, got {graph.domain!r}"
+        )
+    missing = graph.first_unsupported(cliques)
+    if missing is not None:
+        raise RegionGraphError(
+            f"some region of the graph must contain {missing}, none does; add it, or leave consistency='auto'"
+        )

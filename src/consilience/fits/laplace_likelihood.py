@@ -1,0 +1,57 @@
+"""LaplaceLikelihood: the exact likelihood of Laplace noise in place of least squares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from consilience.fits.graph_fit import (
+    GraphFit,
+    check_iterations,
+    check_tolerance,
+    masks_by_clique,
+)
+from consilience.fits.least_squares import split
+from consilience.inference.impossible import Masks
+from consilience.inference.model import Model
+from consilience.measurements import SquaredLoss
+from consilience.progress import Progress
+from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.solution import Solution
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LaplaceLikelihood(GraphFit):
+    """Minimise sqrt(2) |table - measurement| / stddev over consistent tables: soft thresholds instead of squares.
+
+    The arguments mean what they mean for `LeastSquares`; "auto" is local consistency, whose tables are the measured ones.
+    """
+
+    consistency: str | RegionGraph = "local"
+    memory: str | int | float = "2 GB"
+    tolerance: float = 1e-6
+    possible: Masks = field(default_factory=dict)
+    iterations: int | None = None
+
+    def __post_init__(self) -> None:
+        check_tolerance(self.tolerance)
+        check_iterations(self.iterations)
+        object.__setattr__(self, "possible", masks_by_clique(self.possible))
+        if self.consistency == "auto":
+            object.__setattr__(self, "consistency", "local")
+
+    def coarser(self, tolerance: float) -> LaplaceLikelihood:
+        return replace(self, tolerance=max(self.tolerance, tolerance))
+
+    def solve(
+        self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
+    ) -> Solution:
+        return split(
+            loss,
+            graph,
+            self.possible,
+            self.iterations,
+            self.tolerance,
+            warm,
+            progress,
+            absolute=True,
+        )

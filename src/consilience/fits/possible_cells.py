@@ -1,0 +1,140 @@
+"""PossibleCells: the exact model of noisy tables on the cells that can occur, stopped before it follows the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import ClassVar
+
+import numpy as np
+
+from consilience.domain import Clique, CliqueVector, Domain
+from consilience.fits.graph_fit import model_of
+from consilience.fits.least_squares import LeastSquares
+from consilience.inference.backbone import CELL_BYTES, Backbone
+from consilience.inference.fit import Fit
+from consilience.inference.growing import MOST_CELLS, GrowingModel
+from consilience.inference.model import Model
+from consilience.inference.noisy_fit import NoisyTables
+from consilience.measurements import Measurement, SquaredLoss
+from consilience.memory import parse_bytes
+from consilience.progress import Progress, Step, quiet
+from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.planner import Plan
+from consilience.solvers.polish import polish_tables
+from consilience.solvers.solution import Solution
+from consilience.status import Status
+
+STOPPED = Status(
+    "stopped early",
+    False,
+    "on purpose: a closer fit would follow the noise, so no gap to the least squares optimum is stated",
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PossibleCells(Fit):
+    """One distribution over the whole domain, kept on a junction tree's possible cells, so that it outlives its full tables.
+
+    Prox-PGM from the uniform distribution, ended where Stein's estimate of the risk stops falling (docs/adaptive.md). The
+    model keeps that distribution as its `tree`, and answers, rows and errors come from it. Tables that do not fit the
+    memory are read beside it; where not even one fits, this is LeastSquares(consistency="local"), and the diagnostics
+    say so.
+    """
+
+    queries: ClassVar[bool] = False
+    why: ClassVar[str] = "its steps move towards the cells of tables"
+
+    memory: str | int | float = "2 GB"
+
+    def plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
+        return self._local.plan(domain, cliques)
+
+    @property
+    def additive(self) -> bool:
+        return True
+
+    @property
+    def closed_form(self) -> bool:
+        return True
+
+    @property
+    def _local(self) -> LeastSquares:
+        return LeastSquares(consistency="local", memory=self.memory)
+
+    def __call__(
+        self,
+        domain: Domain,
+        measurements: Iterable[Measurement],
+        total: float | None = None,
+        *,
+        warm: Model | None = None,
+        progress: Progress | None = None,
+    ) -> Model:
+        began = perf_counter()
+        listed = list(measurements)
+        loss = SquaredLoss(domain, listed, total)
+        for m in loss.measurements:
+            self.check(m.noise, query=not m.is_identity)
+        part = loss.separable()
+        noisy = NoisyTables(part.targets, part.weights)
+        report = progress or quiet
+        same = warm is not None and warm.cliques == loss.cliques
+        if same and warm is not None and warm.tree is not None:
+            grown, plan, graph = self._again(domain, warm.tree, noisy), None, warm.graph
+        else:
+            grown = self._grown(domain, loss, noisy, warm, report)
+            plan = None if warm is not None else self.plan(domain, loss.cliques)
+            graph = RegionGraph.saturated(domain, loss.cliques) if plan is None else plan.graph
+        if grown.backbone is None:
+            local = self._local(domain, listed, total, warm=warm, progress=progress)
+            return replace(local, fit=self)
+        solution = _tables(loss, graph, grown, noisy, began)
+        model = model_of(self, loss, graph, solution, plan, total is not None)
+        return replace(model, tree=grown.backbone)
+
+    def _grown(
+        self,
+        domain: Domain,
+        loss: SquaredLoss,
+        noisy: NoisyTables,
+        warm: Model | None,
+        report: Progress,
+    ) -> GrowingModel:
+        """The tree of the warm start and what is new, as far as it fits."""
+        cells = parse_bytes(self.memory) // CELL_BYTES
+        grown = None if warm is None else warm.state
+        if not isinstance(grown, GrowingModel):
+            grown = GrowingModel(domain, min(cells, MOST_CELLS))
+        return grown.take(
+            [m.clique for m in loss.measurements if m.clique],
+            noisy,
+            lambda done, of: report(Step("placing tables", done, of)),
+        )
+
+    def _again(self, domain: Domain, tree: Backbone, noisy: NoisyTables) -> GrowingModel:
+        """The same tree, cells and number of steps, fitted to other values of the same tables."""
+        return GrowingModel.of(domain, tree, noisy)
+
+
+def _tables(
+    loss: SquaredLoss, graph: RegionGraph, grown: GrowingModel, noisy: NoisyTables, began: float
+) -> Solution:
+    """The tree's tables on the regions of the graph, made to agree with those that are read beside it."""
+    roots = [graph.regions[i] for i in graph.roots]
+    tables = CliqueVector.from_tables(loss.domain, grown.tables(roots, noisy))
+    tau, violation = polish_tables(graph, tables)
+    value, _ = loss.bind(tau.layout).value_and_grad(tau.values)
+    method = f"exact model of {len(grown.inside)} tables on possible cells"
+    return Solution(
+        tau,
+        value,
+        -np.inf,
+        violation,
+        grown.steps,
+        perf_counter() - began,
+        STOPPED,
+        method,
+        state=grown,
+    )

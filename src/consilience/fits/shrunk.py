@@ -1,0 +1,60 @@
+"""Shrunk: tables pulled towards what their lower-order marginals say, as far as the noise warrants. Biased, usually closer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from consilience.fits.graph_fit import GraphFit, check_tolerance
+from consilience.inference.model import Model
+from consilience.measurements import SquaredLoss
+from consilience.measurements.measurement import Noise
+from consilience.progress import Progress
+from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.prior import fit_with_prior
+from consilience.solvers.solution import Solution
+
+LEAST_TOLERANCE = 1e-4
+"""A pulled fit is never solved more finely than this: its strength is an estimate itself."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shrunk(GraphFit):
+    """Least squares with a pull towards independence, whose strength is chosen from the noise (docs/prior.md).
+
+    seed: of the noise that measurements are thinned with to choose the strength. "auto" is local consistency, whose tables
+    are the measured ones.
+    """
+
+    noises: ClassVar[tuple[Noise, ...]] = ("gaussian",)
+    why: ClassVar[str] = "its strength is chosen by splitting Gaussian noise in two"
+    roots_measured: ClassVar[bool] = True
+
+    consistency: str | RegionGraph = "local"
+    memory: str | int | float = "2 GB"
+    tolerance: float = LEAST_TOLERANCE
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_tolerance(self.tolerance)
+        if self.consistency == "auto":
+            object.__setattr__(self, "consistency", "local")
+
+    def coarser(self, tolerance: float) -> Shrunk:
+        return replace(self, tolerance=max(self.tolerance, tolerance))
+
+    def solve(
+        self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
+    ) -> Solution:
+        found = fit_with_prior(
+            loss.domain,
+            loss.measurements,
+            graph,
+            loss.total,
+            rng=np.random.default_rng(self.seed),
+            tolerance=max(self.tolerance, LEAST_TOLERANCE),
+            callback=progress,
+        )
+        return replace(found.solution, prior_strength=found.strength)

@@ -1,0 +1,111 @@
+"""Fit: an estimator as a value. It is called on measurements and returns a model, which keeps the fit that made it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from consilience.domain import Clique, Domain
+from consilience.errors import ConsilienceError, MeasurementError
+from consilience.inference.impossible import NOTHING, Masks
+from consilience.measurements import Measurement
+from consilience.measurements.measurement import Noise
+from consilience.progress import Progress
+from consilience.solvers.planner import Plan
+
+if TYPE_CHECKING:
+    from consilience.inference.model import Model
+
+
+class Fit(ABC):
+    """How measurements become a model: a frozen value that holds settings and no data.
+
+    The attributes below say what an estimator takes and what its models can be asked; a subclass overrides them, as
+    dataclass fields where users may choose. `check` is the one place where they turn into refusals.
+    """
+
+    noises: ClassVar[tuple[Noise, ...]] = ("gaussian", "laplace")
+    """The laws of noise that it takes."""
+    queries: ClassVar[bool] = True
+    """Whether it takes measurements through queries, and not only whole tables."""
+    why: ClassVar[str] = ""
+    """The reason of the restrictions above, for people."""
+    memory: str | int | float = "2 GB"
+    """What a fit may allocate."""
+    possible: Masks = NOTHING
+    """{clique: table}, False where a combination cannot occur."""
+
+    @abstractmethod
+    def plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
+        """What a fit to measurements of these cliques needs; refuses what would fail later."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        domain: Domain,
+        measurements: Iterable[Measurement],
+        total: float | None = None,
+        *,
+        warm: Model | None = None,
+        progress: Progress | None = None,
+    ) -> Model:
+        """The model of the measurements.
+
+        total: the number of records if it is public; None estimates it. warm: an earlier model of the same domain by the same
+        kind of fit, whose graph and state are kept as far as they still serve.
+        """
+
+    def in_rounds(self) -> Fit:
+        """The same estimator as adaptive mechanisms call it, round after round and at the end."""
+        return self
+
+    def coarser(self, tolerance: float) -> Fit:
+        """The same estimator with no finer tolerance than this, for fits that only rank candidates or estimate errors."""
+        return self
+
+    @property
+    def unmeasured(self) -> str:
+        """How adaptive mechanisms answer cliques that no region holds: "backbone", or "local" by the paper's Problem 4."""
+        return "backbone"
+
+    @property
+    def additive(self) -> bool:
+        """Whether its price adds up table by table, so that a table that fits alone can be added while there is room."""
+        return False
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether standard errors of weighted least squares describe its answers where no cell is near zero."""
+        return False
+
+    def check(self, noise: Noise, *, query: bool = False) -> None:
+        """Refuse a kind of measurement that this estimator does not take."""
+        name = type(self).__name__
+        if noise not in self.noises:
+            raise ConsilienceError(
+                f"{name} takes {' or '.join(self.noises)} noise, got {noise} noise: {self.why}; use another fit, such as "
+                "LeastSquares"
+            )
+        if query and not self.queries:
+            raise MeasurementError(
+                f"{name} takes measurements of whole tables, got one through a query: {self.why}; use another fit, such as "
+                "LeastSquares"
+            )
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{k}={v!r}" for k, v in self.changed().items())
+        return f"{type(self).__name__}({given})"
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that differ from their defaults."""
+        usual = {f.name: _default(f) for f in fields(self)} if is_dataclass(self) else {}
+        chosen = {k: getattr(self, k) for k in usual}
+        masks = {"possible": tuple(self.possible)} if self.possible else {}
+        chosen.pop("possible", None)
+        return {k: v for k, v in chosen.items() if v is not usual[k] and v != usual[k]} | masks
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default is not MISSING else None

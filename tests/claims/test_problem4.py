@@ -10,9 +10,9 @@ import pytest
 from scipy import sparse
 
 from consilience.domain import CliqueVector, Domain
-from consilience.inference.known import Known
 from consilience.inference.mending import mended, uniform_start
 from consilience.regions import RegionGraph
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from inference.cases import known_of, random_joint, unrealisable
 
 D = Domain({"a": 2, "b": 3, "c": 2, "d": 3, "e": 2})
@@ -27,7 +27,7 @@ def settings() -> clarabel.DefaultSettings:
     return made
 
 
-def overlaps(known: Known, clique) -> tuple[np.ndarray, np.ndarray]:
+def overlaps(known: PseudoMarginals, clique) -> tuple[np.ndarray, np.ndarray]:
     """(A, t): the rows of the maximal overlaps, cell by cell, and what the model says there."""
     shape = known.domain.shape_of(clique)
     inside = {tuple(a for a in c if a in clique) for c in known.cliques} - {()}
@@ -79,7 +79,7 @@ def closest(a: np.ndarray, m: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.maximum(np.array(solver.solve().x)[:n], 0)
 
 
-def starts(known: Known, clique, seed: int) -> dict[str, np.ndarray]:
+def starts(known: PseudoMarginals, clique, seed: int) -> dict[str, np.ndarray]:
     shape = known.domain.shape_of(clique)
     made = np.random.default_rng(seed).dirichlet(np.full(int(np.prod(shape)), 1.0)).reshape(shape)
     return {"uniform": np.full(shape, 1 / made.size), "informed": made}
@@ -127,7 +127,7 @@ def test_many_at_once_are_each_alone() -> None:
     tables = {
         r: np.outer(*(ones[a] for a in r)) if len(r) == 2 else ones[r[0]] for r in graph.regions
     }
-    known = Known.of(graph, CliqueVector.from_tables(domain, tables), cliques)
+    known = PseudoMarginals.of(graph, CliqueVector.from_tables(domain, tables), cliques)
     asked = [c for c in combinations(names, 3) if not known.holds(c)]
     assert len(asked) > 4000
     seen: list[tuple[int, int]] = []

@@ -13,7 +13,6 @@ import consilience as cs
 from claims.judges import joint, marginal, random_vector
 from consilience.domain import CliqueVector, Domain
 from consilience.inference.backbone import Backbone, backbone_of, build_backbone
-from consilience.inference.known import Known
 from consilience.inference.mending import mended
 from consilience.inference.out_of_model import inferred
 from consilience.inference.spanning import mutual_information, spanning_tree
@@ -21,6 +20,7 @@ from consilience.inference.support import SupportTree, possible_cells
 from consilience.inference.tree_fit import fit_tree
 from consilience.regions import RegionGraph
 from consilience.regions.junction_tree import JunctionTree
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from inference.cases import known_of, maximum_entropy, random_joint, unrealisable
 
 D = Domain({"a": 4, "b": 3, "c": 5, "d": 2, "e": 3})
@@ -83,7 +83,7 @@ def test_beliefs_are_one_distribution(seed: int, cliques: set[tuple[str, str]]) 
 # -- the choice ------------------------------------------------------------------------------------------
 
 
-def grid(side: int, size: int, seed: int) -> Known:
+def grid(side: int, size: int, seed: int) -> PseudoMarginals:
     """Pairs of a grid, tables of a random joint that each agrees with its neighbours on single attributes."""
     rng = np.random.default_rng(seed)
     names = [f"x{i}{j}" for i in range(side) for j in range(side)]
@@ -101,7 +101,7 @@ def grid(side: int, size: int, seed: int) -> Known:
         lean = rng.uniform(0.2, 0.9) / size
         tied = lean * np.eye(size) + (1 - lean * size) / size**2
         tables[r] = tied if len(r) == 2 else np.full(size, 1 / size)
-    return Known.of(graph, CliqueVector.from_tables(domain, tables), cliques)
+    return PseudoMarginals.of(graph, CliqueVector.from_tables(domain, tables), cliques)
 
 
 def test_it_grows_with_the_budget_and_keeps_within_it() -> None:

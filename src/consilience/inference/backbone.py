@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Clique, CliqueVector, maximal
 from consilience.inference.exact_answers import TreeAnswers
-from consilience.inference.known import Known
 from consilience.inference.spanning import mutual_information, spanning_tree
 from consilience.inference.support import Members, SupportTree, possible, possible_cells
 from consilience.inference.tree_fit import TreeFit, fit_tree, tour_cells
 from consilience.memory import parse_bytes
 from consilience.regions.junction_tree import JunctionTree
+from consilience.regions.pseudo_marginals import PseudoMarginals
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
@@ -104,7 +104,7 @@ def build_backbone(
 
 
 def backbone_of(
-    known: Known,
+    known: PseudoMarginals,
     memory: str | int | float = DEFAULT_MEMORY,
     progress: Progress | None = None,
     *,
@@ -147,7 +147,7 @@ def backbone_of(
 class _Growth:
     """What the choice of a backbone looks at: the model's tables and the budget in possible cells."""
 
-    def __init__(self, known: Known, cells: int, focus: frozenset[str]) -> None:
+    def __init__(self, known: PseudoMarginals, cells: int, focus: frozenset[str]) -> None:
         self.known, self.domain, self.cells, self.focus = known, known.domain, cells, focus
         self.refused: set[Clique] = set()
         self.tables: dict[Clique, Buffer] = {}

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Clique
-from consilience.inference.known import Known
 from consilience.kernels import mending
+from consilience.regions.pseudo_marginals import PseudoMarginals
 
 TOLERANCE = 1e-10
 """Overlaps that can be met are met to this, in L1."""
@@ -21,14 +21,14 @@ Start = Callable[[Clique], Buffer]
 Progress = Callable[[int, int], None]
 
 
-def uniform_start(known: Known) -> Start:
+def uniform_start(known: PseudoMarginals) -> Start:
     """The start that gives maximum entropy: the paper's Problem 4."""
     domain = known.domain
     return lambda clique: np.full(domain.shape_of(clique), 1.0 / domain.size(clique))
 
 
 def mended(
-    known: Known,
+    known: PseudoMarginals,
     cliques: Sequence[Clique],
     start: Start,
     progress: Progress | None = None,
@@ -58,7 +58,7 @@ def mended(
 
 
 def _batch(
-    known: Known, cliques: Sequence[Clique], start: Start, violations: Buffer, rough: bool
+    known: PseudoMarginals, cliques: Sequence[Clique], start: Start, violations: Buffer, rough: bool
 ) -> list[Buffer]:
     domain = known.domain
     x = [np.ascontiguousarray(start(c), np.float64).reshape(-1) for c in cliques]

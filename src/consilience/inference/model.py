@@ -18,7 +18,6 @@ from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.files import read, write
 from consilience.inference.filters import Where, selection
 from consilience.inference.impossible import NOTHING, Masks
-from consilience.inference.known import Known
 from consilience.inference.out_of_model import check_method, check_size, inferred
 from consilience.inference.sampling import Rng, SampledRows, sample_rows
 from consilience.inference.settings import Settings
@@ -27,6 +26,7 @@ from consilience.inference.uncertainty import Asked, Progress, Uncertainty, reac
 from consilience.markup import html_table
 from consilience.measurements import BoundMeasurement, Query, as_query
 from consilience.memory import show_bytes
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 
 if TYPE_CHECKING:
@@ -302,9 +302,9 @@ class Model:
         return NOTHING if self.settings is None else self.settings.possible
 
     @cached_property
-    def known(self) -> Known:
+    def known(self) -> PseudoMarginals:
         """The tables as questions see them."""
-        return Known.of(self.graph, self.tau, self.cliques)
+        return PseudoMarginals.of(self.graph, self.tau, self.cliques)
 
 
 def load(path: str | os.PathLike[str]) -> Model:

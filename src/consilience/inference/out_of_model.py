@@ -16,10 +16,10 @@ from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.inference.backbone import Backbone
 from consilience.inference.impossible import NOTHING, Masks, emptied
-from consilience.inference.known import Known
 from consilience.inference.mending import Progress, mended, uniform_start
 from consilience.memory import check_capacity
 from consilience.oracles.convex_gbp import convex_gbp
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 
 METHODS = ("auto", "backbone", "local", "product", "expanded")
@@ -49,7 +49,7 @@ def check_size(domain: Domain, clique: Clique) -> None:
 
 
 def inferred(
-    known: Known,
+    known: PseudoMarginals,
     cliques: Sequence[Clique],
     method: str,
     backbone: Callable[[], Backbone],
@@ -82,7 +82,7 @@ def inferred(
 
 
 def _by_backbone(
-    known: Known,
+    known: PseudoMarginals,
     cliques: Sequence[Clique],
     backbone: Backbone,
     progress: Progress | None,
@@ -121,7 +121,7 @@ def _widened(domain: Domain, clique: Clique, backbone: Backbone) -> Clique:
     return clique
 
 
-def violation(known: Known, clique: Clique, table: Buffer) -> float:
+def violation(known: PseudoMarginals, clique: Clique, table: Buffer) -> float:
     """The largest L1 distance between a table and the model on one of their maximal overlaps."""
     worst = 0.0
     for part in known.overlaps(clique):
@@ -130,7 +130,7 @@ def violation(known: Known, clique: Clique, table: Buffer) -> float:
     return worst
 
 
-def _product(known: Known, clique: Clique) -> Buffer:
+def _product(known: PseudoMarginals, clique: Clique) -> Buffer:
     """The product of the one-way marginals."""
     table = np.ones(())
     for a in clique:
@@ -138,7 +138,7 @@ def _product(known: Known, clique: Clique) -> Buffer:
     return table
 
 
-def expanded(known: Known, clique: Clique, counting_number: float = SMALL) -> Buffer:
+def expanded(known: PseudoMarginals, clique: Clique, counting_number: float = SMALL) -> Buffer:
     """Theorem 3: Convex-GBP on the graph that the new clique and its overlaps extend, their counting numbers near zero.
 
     The model's own potentials are those of its tables: with theta_r = kappa_r log tau_r the tables are what Convex-GBP

@@ -13,11 +13,11 @@ from scipy.special import gammaln, xlog1py, xlogy
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.errors import ConsilienceError
 from consilience.inference.impossible import held, mask_on
-from consilience.inference.known import Known
 from consilience.inference.sampling_moves import RowMoves, impossible_rows, widths
 from consilience.inference.sampling_tree import RowCodes, tree_rows
 from consilience.records import Dataset
 from consilience.regions.junction_tree import JunctionTree
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.solvers.structural_zeros import masks_of
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _distribution(
     return backbone.tree, backbone.beliefs, backbone.whole and backbone.misfit <= FITTED
 
 
-def _own_tree(known: Known) -> tuple[JunctionTree, CliqueVector] | None:
+def _own_tree(known: PseudoMarginals) -> tuple[JunctionTree, CliqueVector] | None:
     """The model's tables as one distribution along a junction tree, where they are one: every clique in model, all agreeing."""
     tree = JunctionTree.of(known.domain, known.cliques)
     if any(len(c) > 1 and not known.holds(c) for c in tree.cliques):
@@ -171,7 +171,7 @@ def _own_tree(known: Known) -> tuple[JunctionTree, CliqueVector] | None:
     return tree, CliqueVector.from_tables(known.domain, tables)
 
 
-def _targets(known: Known, beside: Mapping[Clique, Buffer]) -> CliqueVector:
+def _targets(known: PseudoMarginals, beside: Mapping[Clique, Buffer]) -> CliqueVector:
     """The tables that rows are moved towards: all that the model is trusted on, the smaller ones as well, and some others."""
     inside = [r for r in known.graph.regions if r and known.holds(r)]
     cliques = dict.fromkeys([*known.cliques, *inside])
@@ -192,7 +192,7 @@ def _allowed(model: Model, apart: Iterable[Clique]) -> CliqueVector | None:
     return CliqueVector.from_tables(model.domain, tables)
 
 
-def _down_to(tau: CliqueVector, allowed: CliqueVector, known: Known) -> CliqueVector:
+def _down_to(tau: CliqueVector, allowed: CliqueVector, known: PseudoMarginals) -> CliqueVector:
     """Positive where some possible cell of the clique's region lies."""
     regions = {c: c if c in allowed.layout.index else known.region_of(c) or c for c in tau.cliques}
     tables = {c: _down(allowed[r], r, c) for c, r in regions.items()}

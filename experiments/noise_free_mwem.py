@@ -28,9 +28,10 @@ from time import perf_counter, process_time
 import numpy as np
 
 import consilience as cs
-from consilience.inference.backbone import DEFAULT_MEMORY, Backbone, backbone_of
 from consilience.inference.out_of_model import inferred
 from consilience.regions.pseudo_marginals import PseudoMarginals
+from consilience.tree.answers import Backbone
+from consilience.tree.growth import DEFAULT_MEMORY, backbone_of
 
 FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 RESULTS = Path(__file__).parent / "results"

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from consilience.domain import CliqueVector, Domain
-from consilience.inference.backbone import backbone_of
 from consilience.inference.out_of_model import inferred
 from consilience.records import Dataset
 from consilience.regions import RegionGraph
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.pseudo_marginals import PseudoMarginals
+from consilience.tree.growth import backbone_of
 
 MEMORY = 8_000_000
 """Bytes for the backbone here: an eighth of the default, so that exact inference gives up early."""

@@ -1,6 +1,5 @@
 """Models: reconstruction, answers, uncertainty, files."""
 
-from consilience.inference.backbone import Backbone, build_backbone
 from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.model import Model, load
 from consilience.inference.reconstruct import plan, reconstruct
@@ -10,14 +9,12 @@ from consilience.inference.trust import Trust
 from consilience.inference.uncertainty import Uncertainty
 
 __all__ = [
-    "Backbone",
     "Diagnostics",
     "Model",
     "SampledRows",
     "Settings",
     "Trust",
     "Uncertainty",
-    "build_backbone",
     "load",
     "plan",
     "reconstruct",

@@ -13,7 +13,6 @@ from scipy.special import ndtri
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, DomainError
-from consilience.inference.backbone import Backbone, backbone_of
 from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.files import read, write
 from consilience.inference.filters import Where, selection
@@ -26,8 +25,12 @@ from consilience.inference.uncertainty import Asked, Progress, Uncertainty, reac
 from consilience.markup import html_table
 from consilience.measurements import BoundMeasurement, Query, as_query
 from consilience.memory import show_bytes
+from consilience.progress import Progress as StepProgress
+from consilience.progress import quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
+from consilience.tree.answers import Backbone
+from consilience.tree.growth import backbone_of
 
 if TYPE_CHECKING:
     from consilience.records import Dataset
@@ -76,7 +79,12 @@ class Model:
             check_size(self.domain, clique)
         if out:
             found, _ = inferred(
-                self.known, out, method, lambda: self.prepare(progress), progress, self.masks
+                self.known,
+                out,
+                method,
+                lambda: self.prepare(progress),
+                _steps(progress),
+                self.masks,
             )
             tables |= dict(zip(out, found, strict=True))
         return [
@@ -125,7 +133,7 @@ class Model:
     def prepare(self, progress: Progress | None = None) -> Backbone:
         """`backbone`, made now if it is not there yet: seconds for large models. progress sees (steps done, steps at most)."""
         if "backbone" not in self.__dict__:
-            self.__dict__["backbone"] = backbone_of(self.known, progress=progress)
+            self.__dict__["backbone"] = backbone_of(self.known, progress=_steps(progress))
         return self.backbone
 
     def trust(
@@ -240,7 +248,7 @@ class Model:
         Other rows come from the backbone and are moved, `sweeps` times over, towards the model's tables (8 unless given; a number
         given is honoured for either kind). progress sees (steps done, steps in all), of the backbone first where it must be made.
         """
-        return sample_rows(self, n, rng, sweeps=sweeps, progress=progress).data
+        return sample_rows(self, n, rng, sweeps=sweeps, progress=_steps(progress)).data
 
     def sample_with_report(
         self,
@@ -251,7 +259,7 @@ class Model:
         progress: Progress | None = None,
     ) -> SampledRows:
         """`sample`, with the distance between the rows' tables and the model's."""
-        return sample_rows(self, n, rng, sweeps=sweeps, progress=progress)
+        return sample_rows(self, n, rng, sweeps=sweeps, progress=_steps(progress))
 
     # -- files ---------------------------------------------------------------------------------------
 
@@ -310,3 +318,8 @@ class Model:
 def load(path: str | os.PathLike[str]) -> Model:
     """The model that `Model.save` wrote, bit for bit; a damaged, foreign or newer file is a ModelFileError."""
     return Model(**read(path))
+
+
+def _steps(progress: Progress | None) -> StepProgress:
+    """A callback of (done, in all) as one that sees a Step."""
+    return quiet if progress is None else lambda s: progress(s.done, s.total or s.done)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING
@@ -14,11 +14,12 @@ from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.errors import ConsilienceError
 from consilience.inference.impossible import held, mask_on
 from consilience.inference.sampling_moves import RowMoves, impossible_rows, widths
-from consilience.inference.sampling_tree import RowCodes, tree_rows
+from consilience.progress import Progress, Step, quiet
 from consilience.records import Dataset
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.solvers.structural_zeros import masks_of
+from consilience.tree.rows import RowCodes, tree_rows
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
@@ -30,7 +31,6 @@ AGREE = 1e-6
 FITTED = 1e-4
 """A backbone that meets every table of the model to this (L1) is the model."""
 
-Progress = Callable[[int, int], None]
 Rng = np.random.Generator | int | None
 
 
@@ -76,7 +76,7 @@ def sample_rows(
     rng: Rng = None,
     *,
     sweeps: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> SampledRows:
     """n rows of a model, and the distance that is left. `Model.sample` says what the arguments mean."""
     n = _count("n, the number of rows,", n)
@@ -91,11 +91,11 @@ def sample_rows(
     tau = _targets(model.known, beside)
     allowed = _allowed(model, apart)
     moves = RowMoves(tau, None if allowed is None else _down_to(tau, allowed, model.known))
-    step = _Steps(len(tree.cliques) + asked * len(moves.phases), progress)
-    drawn = tree_rows(tree, beliefs, n, generator, step)
+    steps = _Steps(len(tree.cliques) + asked * len(moves.phases), progress)
+    drawn = tree_rows(tree, beliefs, n, generator, lambda step: steps())
     codes = drawn.copy() if asked else drawn
     for k, width in enumerate(widths(n, asked)):
-        moves.sweep(codes, width, step, part=k)
+        moves.sweep(codes, width, steps, part=k)
     replaced = 0 if allowed is None else _replace_impossible(allowed, codes, generator)
     moved = float((codes != drawn).mean()) if asked and n else 0.0
     before = moves.counts(drawn) if asked else moves.counts(codes)
@@ -147,14 +147,12 @@ def independent_deviation(n: int, p: Buffer) -> Buffer:
     return 2.0 * np.exp(ways + xlogy(m + 1, q) + xlog1py(n - m, -q))
 
 
-def _distribution(
-    model: Model, progress: Progress | None
-) -> tuple[JunctionTree, CliqueVector, bool]:
+def _distribution(model: Model, progress: Progress) -> tuple[JunctionTree, CliqueVector, bool]:
     """A tree and its beliefs, and whether they are the model: its own tables where they make a tree, else the backbone."""
     own = _own_tree(model.known)
     if own is not None:
         return *own, True
-    backbone = model.backbone
+    backbone = model.prepare(lambda done, total: progress(Step("backbone", done, total)))
     return backbone.tree, backbone.beliefs, backbone.whole and backbone.misfit <= FITTED
 
 
@@ -229,12 +227,11 @@ def _count(what: str, given: int) -> int:
 
 
 class _Steps:
-    """Counts steps for a progress callback that sees (done, all)."""
+    """Counts the cliques that rows are drawn from and the attributes that they are moved in, as one stage."""
 
-    def __init__(self, steps: int, progress: Progress | None) -> None:
+    def __init__(self, steps: int, progress: Progress) -> None:
         self.done, self.steps, self.progress = 0, steps, progress
 
     def __call__(self) -> None:
         self.done += 1
-        if self.progress is not None:
-            self.progress(self.done, self.steps)
+        self.progress(Step("rows", self.done, self.steps))

@@ -9,10 +9,10 @@ from itertools import combinations
 import numpy as np
 
 from consilience.domain import Buffer, Clique
-from consilience.inference.backbone import Backbone
 from consilience.inference.out_of_model import inferred
-from consilience.inference.spanning import mutual_information, spanning_tree
 from consilience.regions.pseudo_marginals import PseudoMarginals
+from consilience.tree.answers import Backbone
+from consilience.tree.growth import mutual_information, spanning_tree
 
 
 @dataclass(frozen=True, eq=False, repr=False)

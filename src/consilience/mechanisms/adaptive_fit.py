@@ -16,15 +16,13 @@ import numpy as np
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.inference import Model
 from consilience.inference import Settings as ModelSettings
-from consilience.inference.backbone import CELL_BYTES, Backbone, backbone_of
-from consilience.inference.growing import MOST_CELLS, GrowingModel
 from consilience.inference.impossible import emptied, held
-from consilience.inference.noisy_fit import NoisyTables
 from consilience.inference.out_of_model import inferred
 from consilience.inference.reconstruct import model_of
 from consilience.measurements import Measurement, SquaredLoss
 from consilience.mechanisms.settings import Settings
 from consilience.memory import parse_bytes
+from consilience.progress import Step
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import build_graph
 from consilience.solvers.polish import polish_tables
@@ -32,6 +30,9 @@ from consilience.solvers.solution import Solution
 from consilience.solvers.split_problem import SplitProblem
 from consilience.solvers.splitting import run
 from consilience.status import Status
+from consilience.tree.answers import Backbone
+from consilience.tree.fit import NoisyTables
+from consilience.tree.growth import CELL_BYTES, MOST_CELLS, GrowingModel, backbone_of
 
 ROUND_TOLERANCE = 1e-4
 """Relative gap of the fits between rounds, which only rank candidates; the last fit takes the caller's."""
@@ -58,7 +59,7 @@ def local_where_auto(settings: Settings) -> Settings:
 class Refit:
     """Fits to more and more measurements of one table. Mutable: keeps the solver's state between calls.
 
-    `exact` fits a distribution over the whole domain (inference/growing.py) instead of tables that agree locally, as long as
+    `exact` fits a distribution over the whole domain (tree/growth.py) instead of tables that agree locally, as long as
     every measurement is of a table itself; progress then sees (tables placed, tables) of a call.
     """
 
@@ -110,10 +111,10 @@ class Refit:
         if self._growing is None:
             cells = parse_bytes(self.settings.memory) // CELL_BYTES
             self._growing = GrowingModel(self.domain, min(cells, MOST_CELLS))
-        grown, noisy = self._growing, NoisyTables(part.targets, part.weights)
-        backbone = grown.take(
-            [m.clique for m in loss.measurements if m.clique], noisy, self.progress
-        )
+        noisy = NoisyTables(part.targets, part.weights)
+        cliques = [m.clique for m in loss.measurements if m.clique]
+        self._growing = grown = self._growing.take(cliques, noisy, self._report)
+        backbone = grown.backbone
         if backbone is None:
             return None
         roots = [graph.regions[i] for i in graph.roots]
@@ -124,6 +125,10 @@ class Refit:
         seconds = perf_counter() - began
         solution = Solution(tau, value, 0.0, violation, grown.steps, seconds, STOPPED, method)
         return solution, backbone
+
+    def _report(self, step: Step) -> None:
+        if self.progress is not None:
+            self.progress(step.done, step.total or step.done)
 
     def _carry_into(self, problem: SplitProblem) -> None:
         """Tables that were there before go on from where they were; new ones start at their data."""
@@ -185,7 +190,7 @@ class Answers:
         moved = [c for c in out if not (self.backbone and len(c) > 2)]
         method = "backbone" if self.backbone else "local"
         masks = model.masks
-        found, _ = inferred(known, moved, method, lambda: self._backbone_of(model), None, masks)
+        found, _ = inferred(known, moved, method, lambda: self._backbone_of(model), masks=masks)
         tables = dict(zip(moved, found, strict=True))
         for c in direct:
             tables[c] = emptied(known.domain, masks, c, self._backbone_of(model).marginal(c))

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from consilience.domain import Clique, Domain
+from consilience.domain import Clique, Domain, Holders
+from consilience.errors import RegionGraphError
 
 MIN_FILL_ATTRIBUTES = 150
 """Above this many attributes only the cheaper of the two elimination rules is tried."""
@@ -73,6 +74,16 @@ class JunctionTree:
         """The clique with the largest table, the first of equals."""
         return max(self.cliques, key=self.domain.size)
 
+    def home(self, clique: Clique) -> int:
+        """The number of the smallest clique of the tree that holds a given one, the first of equals."""
+        found = self._holders.smallest(clique, self._sizes)
+        if found is None:
+            raise RegionGraphError(
+                f"every clique must lie inside a clique of the junction tree, got {clique}; "
+                "build the tree from these cliques (JunctionTree.of)"
+            )
+        return found
+
     @cached_property
     def rooted(self) -> Rooting:
         """The tree rooted at its largest clique, whose table is then passed over once where the others are twice."""
@@ -98,6 +109,14 @@ class JunctionTree:
             tuple(tuple(d for d in near[c] if d != up[c]) for c in range(len(near))),
             (*(l for l, d in enumerate(deep) if l == 0 or d > deep[l - 1]), len(deep)),
         )
+
+    @cached_property
+    def _holders(self) -> Holders:
+        return Holders(self.cliques)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [self.domain.size(c) for c in self.cliques]
 
     def __repr__(self) -> str:
         return f"JunctionTree({len(self.cliques)} cliques, {self.cells:,} cells, largest {self.largest})"

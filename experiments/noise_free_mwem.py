@@ -28,9 +28,10 @@ from time import perf_counter, process_time
 import numpy as np
 
 import consilience as cs
-from consilience.inference.backbone import DEFAULT_MEMORY, Backbone, backbone_of
-from consilience.inference.known import Known
 from consilience.inference.out_of_model import inferred
+from consilience.regions.pseudo_marginals import PseudoMarginals
+from consilience.tree.answers import Backbone
+from consilience.tree.growth import DEFAULT_MEMORY, backbone_of
 
 FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 RESULTS = Path(__file__).parent / "results"
@@ -62,14 +63,14 @@ class Truth:
         counts = cs.Dataset(codes, domain).marginals(list(combinations(domain.attributes, 2)))
         return cls(domain, len(codes), {c: t / len(codes) for c, t in counts.items()})
 
-    def known(self, measured: list[tuple[str, ...]]) -> Known:
+    def known(self, measured: list[tuple[str, ...]]) -> PseudoMarginals:
         graph = cs.RegionGraph.saturated(self.domain, measured)
         tables = {}
         for region in graph.regions:
             holder = next(c for c in measured if set(region).issubset(c))
             axes = tuple(i for i, a in enumerate(holder) if a not in region)
             tables[region] = self.pairs[holder].sum(axis=axes)
-        return Known.of(graph, cs.CliqueVector.from_tables(self.domain, tables), measured)
+        return PseudoMarginals.of(graph, cs.CliqueVector.from_tables(self.domain, tables), measured)
 
 
 def run(

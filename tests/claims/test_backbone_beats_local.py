@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from consilience.domain import CliqueVector, Domain
-from consilience.inference.backbone import backbone_of
-from consilience.inference.known import Known
 from consilience.inference.out_of_model import inferred
 from consilience.records import Dataset
 from consilience.regions import RegionGraph
 from consilience.regions.junction_tree import JunctionTree
+from consilience.regions.pseudo_marginals import PseudoMarginals
+from consilience.tree.growth import backbone_of
 
 MEMORY = 8_000_000
 """Bytes for the backbone here: an eighth of the default, so that exact inference gives up early."""
@@ -52,7 +52,7 @@ def compare(variables: int, seed: int) -> tuple[float, float, int]:
     measured = list(dict.fromkeys(measured))
     graph = RegionGraph.saturated(domain, measured)
     tables = {c: truth[c] if len(c) == 2 else data.marginal(c) / len(codes) for c in graph.regions}
-    known = Known.of(graph, CliqueVector.from_tables(domain, tables), measured)
+    known = PseudoMarginals.of(graph, CliqueVector.from_tables(domain, tables), measured)
     backbone = backbone_of(known, MEMORY)
     assert not backbone.whole
     out = [p for p in pairs if not known.holds(p)]

@@ -8,7 +8,7 @@ import pytest
 import consilience as cs
 from claims.judges import joint, marginal
 from consilience.domain import CliqueVector, Domain
-from consilience.inference.backbone import backbone_of
+from consilience.tree.growth import backbone_of
 from inference.cases import known_of
 
 

@@ -15,9 +15,9 @@ from consilience.domain import Domain, random_marginals
 from consilience.kernels.hugin import FORK_CELLS
 from consilience.kernels.threads import SERIAL_CELLS
 from consilience.oracles.beliefs import Beliefs, Sweeper
-from consilience.oracles.junction_tree import ExactOracle
 from consilience.regions import JunctionTree, RegionGraph
 from consilience.regions.wiring import Wiring
+from consilience.tree.oracle import ExactOracle
 
 THREADS = (1, 2)
 MIXED = Domain({f"x{i}": [2, 7, 10, 3, 16, 5][i % 6] for i in range(18)})
@@ -87,8 +87,8 @@ def test_the_hash_seed_does_not_show() -> None:
 import hashlib, numpy as np
 from consilience.domain import CliqueVector, Domain, Layout, random_marginals
 from consilience.oracles.convex_gbp import solve_free_energy
-from consilience.oracles.junction_tree import exact_marginals
-from consilience.oracles.elimination import exact_marginal
+from consilience.tree.oracle import exact_marginals
+from consilience.tree.elimination import exact_marginal
 from consilience.regions import JunctionTree, RegionGraph
 domain = Domain({f"attribute {i}": 2 + i % 3 for i in range(12)})
 cliques = list(random_marginals(domain, 3, 14, seed=0))

@@ -15,10 +15,10 @@ from consilience.errors import (
     RegionGraphError,
 )
 from consilience.kernels.hugin import FORK_CELLS
-from consilience.oracles import junction_tree as module
-from consilience.oracles.elimination import exact_marginal
-from consilience.oracles.junction_tree import ExactOracle, exact_marginals
 from consilience.regions import JunctionTree
+from consilience.tree import oracle as module
+from consilience.tree.elimination import exact_marginal
+from consilience.tree.oracle import ExactOracle, exact_marginals
 
 D = Domain({"a": 3, "b": 2, "c": 4, "d": 2, "e": 3, "f": 1})
 

@@ -10,9 +10,9 @@ import pytest
 from scipy import sparse
 
 from consilience.domain import CliqueVector, Domain
-from consilience.inference.known import Known
-from consilience.inference.mending import mended, uniform_start
+from consilience.inference.problem4 import project, uniform_start
 from consilience.regions import RegionGraph
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from inference.cases import known_of, random_joint, unrealisable
 
 D = Domain({"a": 2, "b": 3, "c": 2, "d": 3, "e": 2})
@@ -27,7 +27,7 @@ def settings() -> clarabel.DefaultSettings:
     return made
 
 
-def overlaps(known: Known, clique) -> tuple[np.ndarray, np.ndarray]:
+def overlaps(known: PseudoMarginals, clique) -> tuple[np.ndarray, np.ndarray]:
     """(A, t): the rows of the maximal overlaps, cell by cell, and what the model says there."""
     shape = known.domain.shape_of(clique)
     inside = {tuple(a for a in c if a in clique) for c in known.cliques} - {()}
@@ -79,7 +79,7 @@ def closest(a: np.ndarray, m: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.maximum(np.array(solver.solve().x)[:n], 0)
 
 
-def starts(known: Known, clique, seed: int) -> dict[str, np.ndarray]:
+def starts(known: PseudoMarginals, clique, seed: int) -> dict[str, np.ndarray]:
     shape = known.domain.shape_of(clique)
     made = np.random.default_rng(seed).dirichlet(np.full(int(np.prod(shape)), 1.0)).reshape(shape)
     return {"uniform": np.full(shape, 1 / made.size), "informed": made}
@@ -90,7 +90,7 @@ def starts(known: Known, clique, seed: int) -> dict[str, np.ndarray]:
 def test_where_the_overlaps_can_be_met(words: str, start: str) -> None:
     known = known_of(D, random_joint(D, 4), words)
     asked = [c for k in (2, 3) for c in combinations(D.attributes, k) if not known.holds(c)]
-    found, violation = mended(known, asked, lambda c: starts(known, c, 7)[start])
+    found, violation = project(known, asked, lambda c: starts(known, c, 7)[start])
     assert violation.max() <= 1e-10
     for clique, table in zip(asked, found, strict=True):
         a, t = overlaps(known, clique)
@@ -105,7 +105,7 @@ def test_where_they_can_not(strength: float, start: str) -> None:
     """Pairs that no joint has: the violation is the least there is, and the table the closest of those that reach it."""
     known = unrealisable(strength)
     q = starts(known, EVERY, 3)[start]
-    (table,), violation = mended(known, [EVERY], lambda _: q)
+    (table,), violation = project(known, [EVERY], lambda _: q)
     a, t = overlaps(known, EVERY)
     m = least_violation(a, t)
     reached, least = np.square(a @ table.reshape(-1) - t).sum(), np.square(m - t).sum()
@@ -127,15 +127,17 @@ def test_many_at_once_are_each_alone() -> None:
     tables = {
         r: np.outer(*(ones[a] for a in r)) if len(r) == 2 else ones[r[0]] for r in graph.regions
     }
-    known = Known.of(graph, CliqueVector.from_tables(domain, tables), cliques)
+    known = PseudoMarginals.of(graph, CliqueVector.from_tables(domain, tables), cliques)
     asked = [c for c in combinations(names, 3) if not known.holds(c)]
     assert len(asked) > 4000
     seen: list[tuple[int, int]] = []
-    found, violation = mended(known, asked, uniform_start(known), lambda *s: seen.append(s))
+    found, violation = project(
+        known, asked, uniform_start(known), lambda s: seen.append((s.done, s.total))
+    )
     assert violation.max() <= 1e-10
     assert seen[-1] == (len(asked), len(asked))
     for k in range(0, len(asked), 500):
-        (alone,), _ = mended(known, [asked[k]], uniform_start(known))
+        (alone,), _ = project(known, [asked[k]], uniform_start(known))
         np.testing.assert_array_equal(found[k], alone)
         product = np.einsum("i,j,k->ijk", *(ones[a] for a in asked[k]))
         np.testing.assert_allclose(found[k], product, atol=1e-9)
@@ -143,6 +145,6 @@ def test_many_at_once_are_each_alone() -> None:
 
 def test_nothing_known_leaves_the_start() -> None:
     known = known_of(D, random_joint(D, 4), "ab")
-    (table,), violation = mended(known, [("d", "e")], uniform_start(known))
+    (table,), violation = project(known, [("d", "e")], uniform_start(known))
     np.testing.assert_allclose(table, 1 / 6)
     assert violation[0] == 0.0

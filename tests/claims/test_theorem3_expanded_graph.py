@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from consilience.domain import Domain
-from consilience.inference.mending import mended, uniform_start
 from consilience.inference.out_of_model import expanded, inferred
+from consilience.inference.problem4 import project, uniform_start
 from consilience.regions import RegionGraph
 from inference.cases import known_of, random_joint
 
@@ -21,7 +21,7 @@ D = Domain({"a": 2, "b": 3, "c": 2, "d": 3})
 def test_the_limit_is_problem_4(words: str, clique: str) -> None:
     known = known_of(D, random_joint(D, 3), words)
     asked = tuple(clique)
-    (limit,), violation = mended(known, [asked], uniform_start(known))
+    (limit,), violation = project(known, [asked], uniform_start(known))
     assert violation[0] <= 1e-10
     distance = [np.abs(expanded(known, asked, k) - limit).sum() for k in (1.0, 0.1, 0.01, 0.001)]
     assert distance == sorted(distance, reverse=True)

@@ -6,8 +6,8 @@ import numpy as np
 
 from claims.judges import marginal
 from consilience.domain import CliqueVector, Domain
-from consilience.inference.known import Known
 from consilience.regions import RegionGraph
+from consilience.regions.pseudo_marginals import PseudoMarginals
 
 
 def random_joint(domain: Domain, seed: int, zeros: float = 0.0) -> np.ndarray:
@@ -18,14 +18,16 @@ def random_joint(domain: Domain, seed: int, zeros: float = 0.0) -> np.ndarray:
     return p / p.sum()
 
 
-def known_of(domain: Domain, p: np.ndarray, words: str, kind=RegionGraph.saturated) -> Known:
+def known_of(
+    domain: Domain, p: np.ndarray, words: str, kind=RegionGraph.saturated
+) -> PseudoMarginals:
     cliques = [tuple(word) for word in words.split()]
     graph = kind(domain, cliques)
     tau = CliqueVector.from_tables(domain, {r: marginal(domain, p, r) for r in graph.regions})
-    return Known.of(graph, tau, cliques)
+    return PseudoMarginals.of(graph, tau, cliques)
 
 
-def maximum_entropy(domain: Domain, known: Known, rounds: int = 3000) -> np.ndarray:
+def maximum_entropy(domain: Domain, known: PseudoMarginals, rounds: int = 3000) -> np.ndarray:
     """Proportional fitting on the whole joint, as in a textbook."""
     q = np.full(domain.shape, 1.0 / domain.size())
     for _ in range(rounds):
@@ -36,11 +38,11 @@ def maximum_entropy(domain: Domain, known: Known, rounds: int = 3000) -> np.ndar
     return q
 
 
-def unrealisable(strength: float = 0.95) -> Known:
+def unrealisable(strength: float = 0.95) -> PseudoMarginals:
     """Three binary pairs that agree on single attributes and that no joint has: a = b, b = c, a = not c, each nearly always."""
     domain = Domain({"a": 2, "b": 2, "c": 2})
     same = np.array([[strength, 1 - strength], [1 - strength, strength]]) / 2
     graph = RegionGraph.saturated(domain, [tuple(w) for w in ("ab", "bc", "ac")])
     tables = {("a", "b"): same, ("b", "c"): same, ("a", "c"): same[::-1]}
     tables |= {(x,): np.full(2, 0.5) for x in "abc"}
-    return Known.of(graph, CliqueVector.from_tables(domain, tables), graph.regions[:0])
+    return PseudoMarginals.of(graph, CliqueVector.from_tables(domain, tables), graph.regions[:0])

@@ -20,17 +20,17 @@ from consilience.data import POPULATION_SCHEMA, population
 from consilience.domain import CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.inference import reconstruct
-from consilience.inference.backbone import build_backbone
 from consilience.inference.sampling import (
     _replace_impossible,
     independent_deviation,
     sample_rows,
 )
-from consilience.inference.sampling_tree import tree_rows
 from consilience.kernels.rows import draw_cells
 from consilience.measurements import Measurement
 from consilience.records import Dataset
 from consilience.regions.junction_tree import JunctionTree
+from consilience.tree.growth import backbone_of
+from consilience.tree.rows import tree_rows
 from solvers.problems import RECORDS, D, cliques_of, marginal_of, noisy, true_counts
 
 FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -224,7 +224,7 @@ def test_what_no_rows_can_meet_is_left_as_distance() -> None:
 
 def test_rows_of_a_thin_backbone_are_moved_to_the_other_tables() -> None:
     model = replace(LOCAL)
-    thin = build_backbone(model, memory=100)
+    thin = backbone_of(model.known, memory=100)
     assert not thin.whole
     model.__dict__["backbone"] = thin  # where the cached property keeps it
     report = model.sample_with_report(5000, 0)
@@ -413,6 +413,6 @@ def test_fires_pairs_come_back_in_the_rows() -> None:
     model = reconstruct(
         domain, measured, total=float(len(data)), consistency="local", tolerance=1e-4
     )
-    model.__dict__["backbone"] = build_backbone(model, memory="1 MB")  # a thin one, for speed
+    model.__dict__["backbone"] = backbone_of(model.known, memory="1 MB")  # a thin one, for speed
     report = model.sample_with_report(300_000, 0)
     assert report.distance < 0.005 < report.before

@@ -101,3 +101,33 @@ def test_unknown_attributes_are_named() -> None:
 def test_how_it_prints() -> None:
     tree = JunctionTree.of(D, [("a", "b"), ("b", "c")])
     assert repr(tree).startswith("JunctionTree(4 cliques, 29 cells, largest ")
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.integers(2, 5), min_size=2, max_size=8),
+    st.lists(st.sets(st.integers(0, 7), min_size=1, max_size=3), max_size=8),
+)
+def test_a_rooting_lists_every_clique_after_its_parent(
+    sizes: list[int], picks: list[set[int]]
+) -> None:
+    domain = Domain({f"x{i}": n for i, n in enumerate(sizes)})
+    cliques = [[f"x{i % len(sizes)}" for i in pick] for pick in picks]
+    tree = JunctionTree.of(domain, cliques)
+    rooted = tree.rooted
+    assert sorted(rooted.order) == list(range(len(tree.cliques)))
+    assert tree.cliques[rooted.root] == tree.largest
+    place = {c: k for k, c in enumerate(rooted.order)}
+    depth = {rooted.root: 0}
+    for c in rooted.below:
+        p = rooted.up[c]
+        assert place[p] < place[c]
+        assert c in rooted.children[p]
+        assert set(rooted.separator[c]) == set(tree.cliques[c]) & set(tree.cliques[p])
+        depth[c] = depth[p] + 1
+    levels = [set(rooted.order[a:b]) for a, b in zip(rooted.level, rooted.level[1:], strict=False)]
+    assert levels == [{c for c in depth if depth[c] == l} for l in range(max(depth.values()) + 1)]
+    for clique in cliques:
+        home = tree.home(domain.clique(clique))
+        holding = [domain.size(c) for c in tree.cliques if set(clique) <= set(c)]
+        assert domain.size(tree.cliques[home]) == min(holding)

@@ -56,8 +56,7 @@ class Tables:
 
     def in_model(self, attributes: str | Iterable[str]) -> bool:
         """Whether some table contains these attributes."""
-        wanted = set(self.domain.clique(names_of(attributes)))
-        return any(wanted.issubset(c) for c in self.cliques)
+        return self.tables.layout.home(self.domain.clique(names_of(attributes))) is not None
 
     def marginal(self, attributes: str | Iterable[str]) -> Buffer:
         """Counts over these attributes, from the smallest table that contains them, axes in the order asked for."""

@@ -2,6 +2,7 @@
 
 from consilience.domain.clique_vector import Buffer, CliqueVector, Layout, dot
 from consilience.domain.domain import Clique, Domain
+from consilience.domain.holders import Holders
 from consilience.domain.workloads import Workload, all_marginals, closure, maximal, random_marginals
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "Clique",
     "CliqueVector",
     "Domain",
+    "Holders",
     "Layout",
     "Workload",
     "all_marginals",

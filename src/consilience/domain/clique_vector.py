@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domain import Clique, Domain, names_of
+from consilience.domain.holders import Holders
 from consilience.errors import DomainError
 
 Buffer = NDArray[np.float64]
@@ -54,6 +56,19 @@ class Layout:
     @property
     def cells(self) -> int:
         return int(self.offsets[-1])
+
+    def home(self, clique: Clique) -> int | None:
+        """The number of the first smallest clique that holds the given one; None if none does."""
+        found = self.index.get(clique)
+        return self.holders.smallest(clique, self._sizes) if found is None else found
+
+    @cached_property
+    def holders(self) -> Holders:
+        return Holders(self.cliques)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return np.diff(self.offsets).tolist()
 
     def same_as(self, other: Layout) -> bool:
         return self is other or (self.domain == other.domain and self.cliques == other.cliques)
@@ -206,15 +221,12 @@ class CliqueVector:
     def covering(self, attributes: Iterable[str]) -> Clique:
         """The first smallest clique that contains the attributes."""
         target = self.domain.clique(attributes)
-        if target in self.layout.index:
-            return target
-        wanted = set(target)
-        found = [c for c in self.cliques if wanted.issubset(c)]
-        if not found:
+        found = self.layout.home(target)
+        if found is None:
             raise DomainError(
                 f"some clique of the vector must contain {target}, none of {len(self)} does"
             )
-        return min(found, key=self.domain.size)
+        return self.cliques[found]
 
     def expand(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
         """The same potentials on larger cliques: each table is added to the first smallest new clique holding it.

@@ -12,19 +12,18 @@ import numpy as np
 from consilience.domain import Clique, CliqueVector, Domain
 from consilience.fits.graph_fit import model_of
 from consilience.fits.least_squares import LeastSquares
-from consilience.inference.backbone import CELL_BYTES, Backbone
 from consilience.inference.fit import Fit
-from consilience.inference.growing import MOST_CELLS, GrowingModel
 from consilience.inference.model import Model
-from consilience.inference.noisy_fit import NoisyTables
 from consilience.measurements import Measurement, SquaredLoss
 from consilience.memory import parse_bytes
-from consilience.progress import Progress, Step, quiet
+from consilience.progress import Progress, quiet
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import Plan
 from consilience.solvers.polish import polish_tables
 from consilience.solvers.solution import Solution
 from consilience.status import Status
+from consilience.tree.fit import NoisyTables
+from consilience.tree.growth import CELL_BYTES, MOST_CELLS, GrowingModel
 
 STOPPED = Status(
     "stopped early",
@@ -82,7 +81,7 @@ class PossibleCells(Fit):
         report = progress or quiet
         same = warm is not None and warm.cliques == loss.cliques
         if same and warm is not None and warm.tree is not None:
-            grown, plan, graph = self._again(domain, warm.tree, noisy), None, warm.graph
+            grown, plan, graph = GrowingModel.refitted(warm.tree, noisy), None, warm.graph
         else:
             grown = self._grown(domain, loss, noisy, warm, report)
             plan = None if warm is not None else self.plan(domain, loss.cliques)
@@ -92,7 +91,7 @@ class PossibleCells(Fit):
             return replace(local, fit=self)
         solution = _tables(loss, graph, grown, noisy, began)
         model = model_of(self, loss, graph, solution, plan, total is not None)
-        return replace(model, tree=grown.backbone)
+        return replace(model, tree=replace(grown.backbone, whole=not grown.outside))
 
     def _grown(
         self,
@@ -107,15 +106,7 @@ class PossibleCells(Fit):
         grown = None if warm is None else warm.state
         if not isinstance(grown, GrowingModel):
             grown = GrowingModel(domain, min(cells, MOST_CELLS))
-        return grown.take(
-            [m.clique for m in loss.measurements if m.clique],
-            noisy,
-            lambda done, of: report(Step("placing tables", done, of)),
-        )
-
-    def _again(self, domain: Domain, tree: Backbone, noisy: NoisyTables) -> GrowingModel:
-        """The same tree, cells and number of steps, fitted to other values of the same tables."""
-        return GrowingModel.of(domain, tree, noisy)
+        return grown.take([m.clique for m in loss.measurements if m.clique], noisy, report)
 
 
 def _tables(

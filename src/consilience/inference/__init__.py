@@ -1,6 +1,5 @@
 """Models: reconstruction, answers, uncertainty, files."""
 
-from consilience.inference.backbone import Backbone, build_backbone
 from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.fit import Fit
 from consilience.inference.model import Model
@@ -9,12 +8,10 @@ from consilience.inference.trust import Trust
 from consilience.inference.uncertainty import Uncertainty
 
 __all__ = [
-    "Backbone",
     "Diagnostics",
     "Fit",
     "Model",
     "SampledRows",
     "Trust",
     "Uncertainty",
-    "build_backbone",
 ]

@@ -13,21 +13,23 @@ from scipy.special import ndtri
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, DomainError
-from consilience.inference.backbone import Backbone, backbone_of
 from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.files import write
 from consilience.inference.filters import Where, selection
 from consilience.inference.fit import Fit
 from consilience.inference.impossible import NOTHING, Masks
-from consilience.inference.known import Known
 from consilience.inference.out_of_model import check_method, check_size, inferred
 from consilience.inference.sampling import Rng, SampledRows, sample_rows
 from consilience.inference.trust import Trust, trust_in
-from consilience.inference.uncertainty import Asked, Progress, Uncertainty, reach_of, uncertainties
+from consilience.inference.uncertainty import Asked, Uncertainty, reach_of, uncertainties
 from consilience.markup import html_table
 from consilience.measurements import BoundMeasurement, Query, as_query
 from consilience.memory import show_bytes
+from consilience.progress import Progress, quiet
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
+from consilience.tree.answers import Backbone
+from consilience.tree.growth import backbone_of
 
 if TYPE_CHECKING:
     from consilience.records import Dataset
@@ -72,7 +74,7 @@ class Model:
     ) -> list[Buffer]:
         """`marginal` of many attribute sets; those that must be inferred are worked on together.
 
-        progress sees (done, in all): first of the backbone, where it must be made, then of what is inferred.
+        progress sees steps of the backbone first, where it must be made, then of what is inferred.
         """
         check_method(method)
         orders = [self._asked(attributes) for attributes in many]
@@ -83,7 +85,12 @@ class Model:
             check_size(self.domain, clique)
         if out:
             found, _ = inferred(
-                self.known, out, method, lambda: self.prepare(progress), progress, self.masks
+                self.known,
+                out,
+                method,
+                lambda: self.prepare(progress),
+                progress or quiet,
+                self.masks,
             )
             tables |= dict(zip(out, found, strict=True))
         return [
@@ -132,9 +139,9 @@ class Model:
         return backbone_of(self.known) if self.tree is None else self.tree
 
     def prepare(self, progress: Progress | None = None) -> Backbone:
-        """`backbone`, made now if it is not there yet: seconds for large models. progress sees (steps done, steps at most)."""
+        """`backbone`, made now if it is not there yet: seconds for large models."""
         if self.tree is None and "backbone" not in self.__dict__:
-            self.__dict__["backbone"] = backbone_of(self.known, progress=progress)
+            self.__dict__["backbone"] = backbone_of(self.known, progress=progress or quiet)
         return self.backbone
 
     def trust(
@@ -174,10 +181,10 @@ class Model:
 
         method "closed-form": those of least squares under local consistency, right where no cell is near zero.
         "bootstrap": refits to the model's own answers with fresh noise. "auto": the closed form where it holds. `rng` is a
-        generator or a seed, for the bootstrap alone; progress sees (refits done, refits asked for).
+        generator or a seed, for the bootstrap alone; progress sees its refits.
         """
         asked = [self._question(attributes, query)]
-        return uncertainties(self, asked, method, replicates, rng, progress)[0]
+        return uncertainties(self, asked, method, replicates, rng, progress or quiet)[0]
 
     def uncertainties(
         self,
@@ -190,7 +197,7 @@ class Model:
     ) -> list[Uncertainty]:
         """`uncertainty` of many marginals from the same refits."""
         asked = [self._question(a, None) for a in marginals]
-        return uncertainties(self, asked, method, replicates, rng, progress)
+        return uncertainties(self, asked, method, replicates, rng, progress or quiet)
 
     def stderr(
         self,
@@ -247,9 +254,9 @@ class Model:
 
         A model that is one distribution (global consistency, or a tree) is sampled exactly: every row follows it.
         Other rows come from the backbone and are moved, `sweeps` times over, towards the model's tables (8 unless given; a number
-        given is honoured for either kind). progress sees (steps done, steps in all), of the backbone first where it must be made.
+        given is honoured for either kind). progress sees steps of the backbone first, where it must be made.
         """
-        return sample_rows(self, n, rng, sweeps=sweeps, progress=progress).data
+        return sample_rows(self, n, rng, sweeps=sweeps, progress=progress or quiet).data
 
     def sample_with_report(
         self,
@@ -260,7 +267,7 @@ class Model:
         progress: Progress | None = None,
     ) -> SampledRows:
         """`sample`, with the distance between the rows' tables and the model's."""
-        return sample_rows(self, n, rng, sweeps=sweeps, progress=progress)
+        return sample_rows(self, n, rng, sweeps=sweeps, progress=progress or quiet)
 
     # -- files ---------------------------------------------------------------------------------------
 
@@ -311,9 +318,9 @@ class Model:
         return NOTHING if self.fit is None else self.fit.possible
 
     @cached_property
-    def known(self) -> Known:
+    def known(self) -> PseudoMarginals:
         """The tables as questions see them."""
-        return Known.of(self.graph, self.tau, self.cliques)
+        return PseudoMarginals.of(self.graph, self.tau, self.cliques)
 
 
 def _gap(d: Diagnostics) -> str:

@@ -14,13 +14,14 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError
-from consilience.inference.backbone import Backbone
 from consilience.inference.impossible import NOTHING, Masks, emptied
-from consilience.inference.known import Known
-from consilience.inference.mending import Progress, mended, uniform_start
+from consilience.inference.problem4 import project, uniform_start
 from consilience.memory import check_capacity
 from consilience.oracles.convex_gbp import convex_gbp
+from consilience.progress import Progress, Step, quiet
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
+from consilience.tree.answers import Backbone
 
 METHODS = ("auto", "backbone", "local", "product", "expanded")
 SMALL = 1e-3
@@ -28,8 +29,8 @@ SMALL = 1e-3
 WORTH = 0.01
 """A question is widened for a clique that the backbone misses by this much in L1, or more."""
 WIDE_CELLS = 1 << 16
-WIDE_CARRIED = 1 << 21
-"""Cells of a widened question, and of what has to be carried through the tree for it."""
+WIDE_MESSAGE = 1 << 21
+"""Cells of a widened question, and of the largest message that it needs."""
 MOST_BYTES = 4 * 2**30
 """For one inferred table and what it is made from."""
 LEAST = 1e-12
@@ -42,23 +43,23 @@ def check_method(method: str) -> None:
 
 
 def check_size(domain: Domain, clique: Clique) -> None:
-    """Refuse a table that can not be held before anything is allocated."""
+    """Refuse a table that cannot be held before anything is allocated."""
     check_capacity(
         f"a table over {len(clique)} attributes", 4 * 8 * domain.size(clique), MOST_BYTES
     )
 
 
 def inferred(
-    known: Known,
+    known: PseudoMarginals,
     cliques: Sequence[Clique],
     method: str,
     backbone: Callable[[], Backbone],
-    progress: Progress | None = None,
+    progress: Progress = quiet,
     masks: Masks = NOTHING,
 ) -> tuple[list[Buffer], Buffer]:
     """Distributions of cliques that are not in the model, and how far each is from agreeing with it (largest L1).
 
-    masks: combinations that can not occur, which no answer shows.
+    masks: combinations that cannot occur, which no answer shows.
     """
 
     def cleared(clique: Clique, table: Buffer) -> Buffer:
@@ -68,28 +69,29 @@ def inferred(
         found, left = _by_backbone(known, cliques, backbone(), progress, cleared)
     elif method == "local":
         start = uniform_start(known)
-        found, left = mended(known, cliques, lambda c: cleared(c, start(c)), progress)
+        found, left = project(known, cliques, lambda c: cleared(c, start(c)), progress)
     else:
         found = []
         for k, clique in enumerate(cliques):
             found.append(
                 _product(known, clique) if method == "product" else expanded(known, clique)
             )
-            if progress is not None:
-                progress(k + 1, len(cliques))
+            progress(Step("inferring marginals", k + 1, len(cliques)))
         left = np.array([violation(known, c, t) for c, t in zip(cliques, found, strict=True)])
     return [cleared(c, t) for c, t in zip(cliques, found, strict=True)], left
 
 
 def _by_backbone(
-    known: Known,
+    known: PseudoMarginals,
     cliques: Sequence[Clique],
     backbone: Backbone,
-    progress: Progress | None,
+    progress: Progress,
     cleared: Callable[[Clique, Buffer], Buffer],
 ) -> tuple[list[Buffer], Buffer]:
-    """The backbone's marginal, mended to the model. Where the backbone misses a clique that touches the question, the two are
-    answered together, so that the mending can bring in what the backbone lacks.
+    """The backbone's marginals, projected onto agreement with the model.
+
+    Where the backbone misses a clique that touches the question, the marginal of both together is projected first, so that what
+    the backbone lacks can come in.
     """
     wider = {c: _widened(known.domain, c, backbone) for c in cliques}
     wide = [c for c in cliques if wider[c] != c]
@@ -97,12 +99,12 @@ def _by_backbone(
     def start(clique: Clique) -> Buffer:
         return cleared(clique, backbone.marginal(clique))
 
-    together, _ = mended(known, [wider[c] for c in wide], start, rough=True)
+    together, _ = project(known, [wider[c] for c in wide], start, rough=True)
     starts = {
         c: table.sum(axis=tuple(i for i, a in enumerate(wider[c]) if a not in c))
         for c, table in zip(wide, together, strict=True)
     }
-    return mended(known, cliques, lambda c: starts[c] if c in starts else start(c), progress)
+    return project(known, cliques, lambda c: starts[c] if c in starts else start(c), progress)
 
 
 def _widened(domain: Domain, clique: Clique, backbone: Backbone) -> Clique:
@@ -115,13 +117,13 @@ def _widened(domain: Domain, clique: Clique, backbone: Backbone) -> Clique:
         if (
             near
             and domain.size(wide) <= WIDE_CELLS
-            and backbone.answers.price(wide) <= WIDE_CARRIED
+            and backbone.answers.price(wide) <= WIDE_MESSAGE
         ):
             return wide
     return clique
 
 
-def violation(known: Known, clique: Clique, table: Buffer) -> float:
+def violation(known: PseudoMarginals, clique: Clique, table: Buffer) -> float:
     """The largest L1 distance between a table and the model on one of their maximal overlaps."""
     worst = 0.0
     for part in known.overlaps(clique):
@@ -130,7 +132,7 @@ def violation(known: Known, clique: Clique, table: Buffer) -> float:
     return worst
 
 
-def _product(known: Known, clique: Clique) -> Buffer:
+def _product(known: PseudoMarginals, clique: Clique) -> Buffer:
     """The product of the one-way marginals."""
     table = np.ones(())
     for a in clique:
@@ -138,7 +140,7 @@ def _product(known: Known, clique: Clique) -> Buffer:
     return table
 
 
-def expanded(known: Known, clique: Clique, counting_number: float = SMALL) -> Buffer:
+def expanded(known: PseudoMarginals, clique: Clique, counting_number: float = SMALL) -> Buffer:
     """Theorem 3: Convex-GBP on the graph that the new clique and its overlaps extend, their counting numbers near zero.
 
     The model's own potentials are those of its tables: with theta_r = kappa_r log tau_r the tables are what Convex-GBP

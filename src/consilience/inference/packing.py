@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Clique, CliqueVector, Domain
+from consilience.domain import Clique, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError
 from consilience.inference.diagnostics import Diagnostics
 from consilience.inference.fit import Fit
@@ -24,8 +24,12 @@ from consilience.inference.stored_queries import Arrays, QueryReader, QueryWrite
 from consilience.measurements import BoundMeasurement, Identity
 from consilience.measurements.measurement import Noise
 from consilience.progress import Iteration
+from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import Option, Plan
+from consilience.tree.answers import Backbone
+from consilience.tree.fit import TreeFit
+from consilience.tree.support import SupportTree
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
@@ -60,6 +64,8 @@ def packed(model: Model) -> Arrays:
     arrays["noises"] = np.array([NOISES.index(m.noise) for m in measured], np.uint8)
     for k, mask in enumerate(model.masks.values()):
         arrays[f"possible_{k}"] = np.asarray(mask, bool)
+    if model.tree is not None:
+        arrays |= _pack_tree(model.domain, model.tree)
     plan = model.diagnostics.plan
     described = {
         "format": FORMAT,
@@ -71,6 +77,13 @@ def packed(model: Model) -> Arrays:
         "fit": _pack_fit(model.fit),
         "possible": [list(c) for c in model.masks],
         "total_known": model.total_known,
+        "tree": None
+        if model.tree is None
+        else {
+            "whole": model.tree.whole,
+            "steps": model.tree.fit.iterations,
+            "misfit": model.tree.misfit,
+        },
         "diagnostics": {
             f.name: getattr(model.diagnostics, f.name)
             for f in fields(Diagnostics)
@@ -82,6 +95,21 @@ def packed(model: Model) -> Arrays:
     text = json.dumps(_to_json(described), allow_nan=False, ensure_ascii=True)
     first: Arrays = {"consilience": np.frombuffer(text.encode(), np.uint8)}
     return first | arrays | queries.arrays
+
+
+def _pack_tree(domain: Domain, tree: Backbone) -> Arrays:
+    """The cliques and edges of the tree, what it was fitted to, its possible cells and their probabilities."""
+    fit = tree.fit
+    cells = fit.support.cells
+    return {
+        **_pack_cliques("tree", domain, tree.tree.cliques),
+        **_pack_cliques("fitted", domain, tree.cliques),
+        "tree_edges": np.array(tree.tree.edges, np.int64).reshape(-1, 2),
+        "tree_cells": np.concatenate([c.reshape(-1) for c in cells]),
+        "tree_counts": np.array([len(c) for c in cells], np.int64),
+        "tree_tables": np.concatenate(fit.tables),
+        "tree_potentials": fit.theta.values,
+    }
 
 
 def _pack_plan(plan: Plan) -> dict[str, Any]:
@@ -169,6 +197,7 @@ def unpacked(
             **{k: v for k, v in described["diagnostics"].items() if k != "prior"},
         ),
         **_fit(described, graph, arrays, fits),
+        "tree": _tree(described.get("tree"), domain, arrays),
     }
 
 
@@ -261,6 +290,28 @@ def _fit_of_version_1(
         else:
             settings["solver"] = old["solver"]
     return {"fit": fits[name](**settings), "total_known": bool(old["total_known"])}
+
+
+def _tree(
+    given: dict[str, Any] | None, domain: Domain, arrays: Mapping[str, NDArray[Any]]
+) -> Backbone | None:
+    if given is None:
+        return None
+    cliques, fitted = _cliques("tree", domain, arrays), _cliques("fitted", domain, arrays)
+    edges = tuple((int(i), int(j)) for i, j in _ints(arrays["tree_edges"]))
+    separators = tuple(tuple(a for a in cliques[i] if a in cliques[j]) for i, j in edges)
+    tree = JunctionTree(domain, tuple(cliques), edges, separators)
+    counts = _ints(arrays["tree_counts"])
+    ends = np.cumsum(counts * np.array([len(c) for c in cliques]))
+    codes = np.split(arrays["tree_cells"].astype(np.int16), ends[:-1])
+    cells = [c.reshape(-1, len(k)) for c, k in zip(codes, cliques, strict=True)]
+    support = SupportTree.on(tree, cells)
+    tables = tuple(np.split(_floats(arrays["tree_tables"]), np.cumsum(counts)[:-1]))
+    if any(len(t) != len(c) for t, c in zip(tables, support.cells, strict=True)):
+        raise ConsilienceError("the tree's tables do not fit its cells")
+    theta = CliqueVector(Layout(domain, fitted), _floats(arrays["tree_potentials"]))
+    fit = TreeFit(support, tables, theta, float(given["misfit"]), int(given["steps"]))
+    return Backbone(tuple(fitted), fit, bool(given["whole"]))
 
 
 def _masks(cliques: list[list[str]], arrays: Mapping[str, NDArray[Any]]) -> dict[Clique, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from operator import index
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ from scipy.special import gammaln, xlog1py, xlogy
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.errors import ConsilienceError
 from consilience.inference.impossible import held, mask_on
-from consilience.inference.known import Known
 from consilience.inference.sampling_moves import RowMoves, impossible_rows, widths
-from consilience.inference.sampling_tree import RowCodes, tree_rows
+from consilience.progress import Progress, Step, quiet
 from consilience.records import Dataset
 from consilience.regions.junction_tree import JunctionTree
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.solvers.structural_zeros import masks_of
+from consilience.tree.rows import RowCodes, fit_rows, tree_rows
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
@@ -30,7 +32,6 @@ AGREE = 1e-6
 FITTED = 1e-4
 """A backbone that meets every table of the model to this (L1) is the model."""
 
-Progress = Callable[[int, int], None]
 Rng = np.random.Generator | int | None
 
 
@@ -76,13 +77,13 @@ def sample_rows(
     rng: Rng = None,
     *,
     sweeps: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> SampledRows:
     """n rows of a model, and the distance that is left. `Model.sample` says what the arguments mean."""
     n = _count("n, the number of rows,", n)
     asked = None if sweeps is None else _count("sweeps", sweeps)
     generator = np.random.default_rng(rng)
-    tree, beliefs, exact = _distribution(model, progress)
+    draw, cliques, exact = _distribution(model, progress)
     apart = [model.domain.clique(c) for c in model.masks if not model.in_model(c)]
     if asked is None:
         asked = 0 if exact and not apart else SWEEPS
@@ -91,11 +92,11 @@ def sample_rows(
     tau = _targets(model.known, beside)
     allowed = _allowed(model, apart)
     moves = RowMoves(tau, None if allowed is None else _down_to(tau, allowed, model.known))
-    step = _Steps(len(tree.cliques) + asked * len(moves.phases), progress)
-    drawn = tree_rows(tree, beliefs, n, generator, step)
+    steps = _Steps(cliques + asked * len(moves.phases), progress)
+    drawn = draw(n, generator, lambda step: steps())
     codes = drawn.copy() if asked else drawn
     for k, width in enumerate(widths(n, asked)):
-        moves.sweep(codes, width, step, part=k)
+        moves.sweep(codes, width, steps, part=k)
     replaced = 0 if allowed is None else _replace_impossible(allowed, codes, generator)
     moved = float((codes != drawn).mean()) if asked and n else 0.0
     before = moves.counts(drawn) if asked else moves.counts(codes)
@@ -147,18 +148,24 @@ def independent_deviation(n: int, p: Buffer) -> Buffer:
     return 2.0 * np.exp(ways + xlogy(m + 1, q) + xlog1py(n - m, -q))
 
 
-def _distribution(
-    model: Model, progress: Progress | None
-) -> tuple[JunctionTree, CliqueVector, bool]:
-    """A tree and its beliefs, and whether they are the model: its own tables where they make a tree, else the backbone."""
-    own = _own_tree(model.known)
+Draw = Callable[[int, np.random.Generator, Progress], RowCodes]
+"""Draws rows of one distribution."""
+
+
+def _distribution(model: Model, progress: Progress) -> tuple[Draw, int, bool]:
+    """How to draw, in how many steps, and whether rows then follow the model: its own tree, its own tables where they make one,
+    else the backbone.
+    """
+    own = _own_tree(model.known) if model.tree is None else None
     if own is not None:
-        return *own, True
-    backbone = model.backbone
-    return backbone.tree, backbone.beliefs, backbone.whole and backbone.misfit <= FITTED
+        tree, beliefs = own
+        return partial(tree_rows, tree, beliefs), len(tree.cliques), True
+    backbone = model.prepare(progress)
+    exact = backbone.whole and (model.tree is not None or backbone.misfit <= FITTED)
+    return partial(fit_rows, backbone.fit), len(backbone.tree.cliques), exact
 
 
-def _own_tree(known: Known) -> tuple[JunctionTree, CliqueVector] | None:
+def _own_tree(known: PseudoMarginals) -> tuple[JunctionTree, CliqueVector] | None:
     """The model's tables as one distribution along a junction tree, where they are one: every clique in model, all agreeing."""
     tree = JunctionTree.of(known.domain, known.cliques)
     if any(len(c) > 1 and not known.holds(c) for c in tree.cliques):
@@ -171,7 +178,7 @@ def _own_tree(known: Known) -> tuple[JunctionTree, CliqueVector] | None:
     return tree, CliqueVector.from_tables(known.domain, tables)
 
 
-def _targets(known: Known, beside: Mapping[Clique, Buffer]) -> CliqueVector:
+def _targets(known: PseudoMarginals, beside: Mapping[Clique, Buffer]) -> CliqueVector:
     """The tables that rows are moved towards: all that the model is trusted on, the smaller ones as well, and some others."""
     inside = [r for r in known.graph.regions if r and known.holds(r)]
     cliques = dict.fromkeys([*known.cliques, *inside])
@@ -192,7 +199,7 @@ def _allowed(model: Model, apart: Iterable[Clique]) -> CliqueVector | None:
     return CliqueVector.from_tables(model.domain, tables)
 
 
-def _down_to(tau: CliqueVector, allowed: CliqueVector, known: Known) -> CliqueVector:
+def _down_to(tau: CliqueVector, allowed: CliqueVector, known: PseudoMarginals) -> CliqueVector:
     """Positive where some possible cell of the clique's region lies."""
     regions = {c: c if c in allowed.layout.index else known.region_of(c) or c for c in tau.cliques}
     tables = {c: _down(allowed[r], r, c) for c, r in regions.items()}
@@ -229,12 +236,11 @@ def _count(what: str, given: int) -> int:
 
 
 class _Steps:
-    """Counts steps for a progress callback that sees (done, all)."""
+    """Counts the cliques that rows are drawn from and the attributes that they are moved in, as one stage."""
 
-    def __init__(self, steps: int, progress: Progress | None) -> None:
+    def __init__(self, steps: int, progress: Progress) -> None:
         self.done, self.steps, self.progress = 0, steps, progress
 
     def __call__(self) -> None:
         self.done += 1
-        if self.progress is not None:
-            self.progress(self.done, self.steps)
+        self.progress(Step("rows", self.done, self.steps))

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, CliqueVector, Layout
-from consilience.inference.sampling_tree import RowCodes
 from consilience.kernels.row_moves import IMPOSSIBLE, accept, lay_back, lay_out, propose
 from consilience.records import Dataset
+from consilience.tree.rows import RowCodes
 
 BLOCK = 1 << 13
 """Rows looked at before the moves found for them are made."""

@@ -9,10 +9,10 @@ from itertools import combinations
 import numpy as np
 
 from consilience.domain import Buffer, Clique
-from consilience.inference.backbone import Backbone
-from consilience.inference.known import Known
 from consilience.inference.out_of_model import inferred
-from consilience.inference.spanning import mutual_information, spanning_tree
+from consilience.regions.pseudo_marginals import PseudoMarginals
+from consilience.tree.answers import Backbone
+from consilience.tree.growth import mutual_information, spanning_tree
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,7 +71,7 @@ class Trust:
 
 
 def trust_in(
-    known: Known,
+    known: PseudoMarginals,
     attributes: Clique,
     measured: Sequence[Clique],
     method: str,
@@ -105,13 +105,13 @@ def entropy(table: Buffer) -> float:
     return float(-(live * np.log(live)).sum())
 
 
-def _holder(known: Known, measured: Sequence[Clique], pair: Clique) -> Clique:
+def _holder(known: PseudoMarginals, measured: Sequence[Clique], pair: Clique) -> Clique:
     """The smallest measured clique that holds a pair; the region, where the graph was given and not measured."""
     inside = [c for c in measured if set(pair).issubset(c)]
     return min(inside, key=known.domain.size) if inside else known.region_of(pair) or pair
 
 
-def _path(known: Known, clique: Clique) -> list[Clique] | None:
+def _path(known: PseudoMarginals, clique: Clique) -> list[Clique] | None:
     """The pairs of the strongest tree that join these attributes, in order of travel; None if it does not join all of them."""
     domain = known.domain
     weights = [(p, mutual_information(known.table(p))) for p in known.pairs]

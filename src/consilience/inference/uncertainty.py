@@ -11,7 +11,7 @@ for q a single cell: prod_{i in t} (1 - 1/n_i) / (p_t n_{g\\t}^2). The empty t i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from math import inf, prod, sqrt
@@ -22,6 +22,7 @@ import numpy as np
 from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
 from consilience.measurements import BoundMeasurement, Measurement, Query
+from consilience.progress import Progress, Step
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
@@ -33,7 +34,6 @@ LOOSEST = 1e-4
 """Refits stop at this relative gap: the fit is then within a hundredth of the noise."""
 
 Asked = tuple[Clique, Query | None]
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ def uncertainties(
     method: str,
     replicates: int,
     rng: np.random.Generator | int,
-    progress: Progress | None,
+    progress: Progress,
 ) -> list[Uncertainty]:
     """One `Uncertainty` per asked answer (attributes in the order asked for, query or None for the table)."""
     if method not in METHODS:
@@ -255,7 +255,7 @@ def _bootstrap(
     asked: Sequence[Asked],
     replicates: int,
     rng: np.random.Generator,
-    progress: Progress | None,
+    progress: Progress,
 ) -> list[Uncertainty]:
     """Refit to the model's own answers under fresh noise of the same kind and scale."""
     if replicates < 2:
@@ -279,8 +279,7 @@ def _bootstrap(
             moved = _answers(refit, *a) - centres[i]
             squares[i] += np.square(moved)
             sums[i] += moved
-        if progress is not None:
-            progress(k + 1, replicates)
+        progress(Step("refits", k + 1, replicates))
     return [
         Uncertainty(np.sqrt(s / replicates), m / replicates, "bootstrap", replicates)
         for s, m in zip(squares, sums, strict=True)

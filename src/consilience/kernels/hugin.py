@@ -61,29 +61,45 @@ class Plan(NamedTuple):
     level: Any
 
 
+class Calibrated(NamedTuple):
+    """Tables that agree: those of the cliques in `x` (laid out by Plan.at), of separators and measured cliques in `below`."""
+
+    x: Any
+    below: Any
+
+
+class Scratch(NamedTuple):
+    """What a step writes on its way. `factor` has a message per child (laid out by Plan.below), `sums` what a clique was summed
+    to, in the child layout and after it the sums of later work items. Per child, lift[k] is the logarithm of what its factor
+    was divided by on the way to the root, span[k] the distance between the factor's largest and smallest logarithm.
+    """
+
+    factor: Any
+    sums: Any
+    lift: Any
+    span: Any
+
+
+class Edges(NamedTuple):
+    """A stretch of a list of edges: ids[lo:hi]."""
+
+    ids: Any
+    lo: int
+    hi: int
+
+
 # -- one block of cells -------------------------------------------------------------------------------
 
 
 @njit(**LOOP)
-def _multiply(
-    x: Any,
-    at: Any,
-    lo: Any,
-    hi: Any,
-    run: Any,
-    kind: int,
-    maps: Any,
-    map_at: Any,
-    f: Any,
-    f_at: Any,
-    least: float,
-) -> None:
-    """Cells lo to hi of the table at x[at:] times a child's factor at f[f_at:].
+def _multiply(plan: Plan, e: int, x: Any, at: Any, lo: Any, hi: Any, f: Any, least: float) -> None:
+    """Cells lo to hi of the table at x[at:] times the factor f of edge e's child.
 
     Zero stays zero (an impossible cell), the rest stays at least `least`.
     """
-    at, lo, hi, run = uint64(at), uint64(lo), uint64(hi), uint64(run)
-    map_at, f_at = uint64(map_at), uint64(f_at)
+    kind, maps = plan.kind[e], plan.maps
+    at, lo, hi, run = uint64(at), uint64(lo), uint64(hi), uint64(plan.run[e])
+    map_at, f_at = uint64(plan.map_at[e]), uint64(plan.below[plan.child[e]])
     i = lo // run
     while lo < hi:
         n = min(hi, (i + uint64(1)) * run) - lo
@@ -105,21 +121,11 @@ def _multiply(
 
 
 @njit(**LOOP)
-def _add(
-    x: Any,
-    at: Any,
-    lo: Any,
-    hi: Any,
-    run: Any,
-    kind: int,
-    maps: Any,
-    map_at: Any,
-    out: Any,
-    out_at: Any,
-) -> None:
-    """Sum cells lo to hi of the table at x[at:] down to a child at out[out_at:]."""
-    at, lo, hi, run = uint64(at), uint64(lo), uint64(hi), uint64(run)
-    map_at, out_at = uint64(map_at), uint64(out_at)
+def _add(plan: Plan, e: int, x: Any, at: Any, lo: Any, hi: Any, out: Any, out_at: Any) -> None:
+    """Sum cells lo to hi of the table at x[at:] down edge e, to the table at out[out_at:]."""
+    kind, maps = plan.kind[e], plan.maps
+    at, lo, hi, run = uint64(at), uint64(lo), uint64(hi), uint64(plan.run[e])
+    map_at, out_at = uint64(plan.map_at[e]), uint64(out_at)
     i = lo // run
     while lo < hi:
         n = min(hi, (i + uint64(1)) * run) - lo
@@ -153,132 +159,131 @@ def _work(
     plan: Plan,
     i: int,
     x: Any,
-    factor: Any,
-    out: Any,
-    in_edges: Any,
-    in_lo: int,
-    in_hi: int,
-    out_edges: Any,
-    out_lo: int,
-    out_hi: int,
+    scratch: Scratch,
+    into: Edges,
+    out: Edges,
     scale: float,
     least: float,
 ) -> None:
-    """Item i: multiply the factors of some edges in, sum down some edges, block by block."""
+    """Item i: multiply the factors of the edges `into` in, sum down the edges `out`, block by block."""
+    factor, sums = scratch.factor, scratch.sums
     at = plan.at[plan.of[i]]
     spill = plan.spill[i]
-    for f in range(out_lo, out_hi):
-        k = plan.child[out_edges[f]]
+    for f in range(out.lo, out.hi):
+        k = plan.child[out.ids[f]]
         width = plan.below[k + 1] - plan.below[k]
         start = plan.below[k] if spill < 0 else spill
         spill += width if spill >= 0 else 0
         for j in range(uint64(start), uint64(start + width)):
-            out[j] = 0.0
+            sums[j] = 0.0
     for lo in range(plan.first[i], plan.last[i], BLOCK_CELLS):
         hi = min(lo + BLOCK_CELLS, plan.last[i])
         if scale != 1.0:
             _rescale(x, at + lo, at + hi, scale, FLOOR)
-        for f in range(in_lo, in_hi):
-            e = in_edges[f]
-            f_at = plan.below[plan.child[e]]
-            _multiply(
-                x, at, lo, hi, plan.run[e], plan.kind[e], plan.maps, plan.map_at[e], factor, f_at, least
-            )  # fmt: skip
+        for f in range(into.lo, into.hi):
+            _multiply(plan, into.ids[f], x, at, lo, hi, factor, least)
         spill = plan.spill[i]
-        for f in range(out_lo, out_hi):
-            e = out_edges[f]
-            k = plan.child[e]
+        for f in range(out.lo, out.hi):
+            k = plan.child[out.ids[f]]
             start = plan.below[k] if spill < 0 else spill
             spill += plan.below[k + 1] - plan.below[k] if spill >= 0 else 0
-            _add(x, at, lo, hi, plan.run[e], plan.kind[e], plan.maps, plan.map_at[e], out, start)
+            _add(plan, out.ids[f], x, at, lo, hi, sums, start)
 
 
 @njit(**LOOP)
-def _gather(plan: Plan, c: int, out: Any, edges: Any, lo: int, hi: int) -> None:
+def _down(plan: Plan, c: int) -> Edges:
+    """The edges from clique c to the separators beneath it and to its measured cliques."""
+    return Edges(plan.down_edge, plan.down_ptr[c], plan.down_ptr[c + 1])
+
+
+@njit(**LOOP)
+def _gather(plan: Plan, c: int, sums: Any, edges: Edges) -> None:
     """Add the sums of a clique's later work items to those of its first one, in order."""
     for i in range(plan.item[c] + 1, plan.item[c + 1]):
         spill = plan.spill[i]
-        for f in range(lo, hi):
-            k = plan.child[edges[f]]
-            total = out[plan.below[k] : plan.below[k + 1]]
-            part = out[spill : spill + total.size]
+        for f in range(edges.lo, edges.hi):
+            k = plan.child[edges.ids[f]]
+            total = sums[plan.below[k] : plan.below[k + 1]]
+            part = sums[spill : spill + total.size]
             for j in range(total.size):
                 total[j] += part[j]
             spill += total.size
 
 
 @njit(**LOOP)
-def _ask(plan: Plan, c: int, below: Any, factor: Any, out: Any, span: Any) -> float:
-    """The separator above c takes the sums that c collected; its factor is new / old over the largest, whose log comes back."""
-    _gather(plan, c, out, plan.own, c, c + 1)
+def _message_up(plan: Plan, c: int, below: Any, scratch: Scratch) -> None:
+    """The separator above c takes the sums that c collected; its factor is new over old, divided by the largest."""
+    factor, sums = scratch.factor, scratch.sums
+    _gather(plan, c, sums, Edges(plan.own, c, c + 1))
     k = plan.child[plan.own[c]]
     top, bottom = 0.0, inf
     for j in range(plan.below[k], plan.below[k + 1]):
-        v = out[j] / below[j] if below[j] > 0.0 else 0.0
-        below[j] = out[j]
+        v = sums[j] / below[j] if below[j] > 0.0 else 0.0
+        below[j] = sums[j]
         factor[j] = v
         top = max(top, v)
         bottom = min(bottom, v if v > 0.0 else inf)
     for j in range(plan.below[k], plan.below[k + 1]):
         factor[j] /= top
-    span[k] = scalar_log(top) - scalar_log(bottom)
-    return scalar_log(top)
+    scratch.span[k] = scalar_log(top) - scalar_log(bottom)
+    scratch.lift[k] = scalar_log(top)
 
 
 @njit(**LOOP)
-def _tell(plan: Plan, c: int, below: Any, factor: Any, out: Any, mass: float) -> None:
+def _messages_down(plan: Plan, c: int, below: Any, scratch: Scratch, mass: float) -> None:
     """Separators and measured cliques beneath c take its sums over `mass`; separators get the factor final / collected."""
+    factor, sums = scratch.factor, scratch.sums
     for f in range(plan.down_ptr[c], plan.down_ptr[c + 1]):
         k = plan.child[plan.down_edge[f]]
         if k >= plan.measured:
             for j in range(plan.below[k], plan.below[k + 1]):
-                below[j] = out[j] / mass
+                below[j] = sums[j] / mass
             continue
-        # A separator never falls below what the floored cells beneath it add up to, or they would shout back next time.
+        # A separator never falls below the sum of the floored cells beneath it, or the next message up would be huge.
         least = FLOOR * plan.share[k]
         for j in range(plan.below[k], plan.below[k + 1]):
-            v = max(out[j] / mass, least) if out[j] > 0.0 else 0.0
+            v = max(sums[j] / mass, least) if sums[j] > 0.0 else 0.0
             factor[j] = v / below[j] if v > 0.0 else 0.0
             below[j] = v
 
 
 @njit(**LOOP)
-def _collect(plan: Plan, i: int, x: Any, factor: Any, out: Any, scale: float) -> None:
+def _collect(plan: Plan, i: int, x: Any, scratch: Scratch, scale: float) -> None:
     c = plan.of[i]
-    down, lo, hi = plan.down_edge, plan.down_ptr[c], plan.down_ptr[c + 1]
+    down = _down(plan, c)
     if c == 0:
-        _work(plan, i, x, factor, out, down, lo, hi, down, lo, hi, scale, TINY)
+        _work(plan, i, x, scratch, down, down, scale, TINY)
     else:
-        _work(plan, i, x, factor, out, down, lo, hi, plan.own, c, c + 1, 1.0, TINY)
+        _work(plan, i, x, scratch, down, Edges(plan.own, c, c + 1), 1.0, TINY)
 
 
 @njit(**LOOP)
-def _distribute(plan: Plan, i: int, x: Any, factor: Any, out: Any) -> None:
+def _distribute(plan: Plan, i: int, x: Any, scratch: Scratch) -> None:
     c = plan.of[i]
-    down, lo, hi = plan.down_edge, plan.down_ptr[c], plan.down_ptr[c + 1]
-    _work(plan, i, x, factor, out, plan.own, c, c + 1, down, lo, hi, 1.0, FLOOR)
+    _work(plan, i, x, scratch, Edges(plan.own, c, c + 1), _down(plan, c), 1.0, FLOOR)
 
 
 @njit(**LOOP)
-def _turn(plan: Plan, below: Any, factor: Any, out: Any) -> float:
-    """At the root: its mass, read off the first thing that it is summed to, and its answer to those below."""
+def _turn(plan: Plan, below: Any, scratch: Scratch) -> float:
+    """At the root: its mass, read off the first child that it is summed to, and its messages to those below."""
     if plan.down_ptr[1] == 0:
         return 1.0
-    _gather(plan, 0, out, plan.down_edge, 0, plan.down_ptr[1])
+    sums = scratch.sums
+    _gather(plan, 0, sums, _down(plan, 0))
     k = plan.child[plan.down_edge[0]]
     mass = 0.0
     for j in range(plan.below[k], plan.below[k + 1]):
-        mass += out[j]
-    _tell(plan, 0, below, factor, out, mass)
+        mass += sums[j]
+    _messages_down(plan, 0, below, scratch, mass)
     return mass
 
 
 @njit(**LOOP)
-def _factor(plan: Plan, k: int, gradient: Any, rate: float, factor: Any, span: Any) -> float:
-    """factor = exp(-rate * gradient) over its largest entry, whose logarithm comes back; span is how far down it goes."""
+def _factor(plan: Plan, k: int, gradient: Any, rate: float, scratch: Scratch) -> None:
+    """Child k's factor is exp(-rate * gradient) over its largest entry, whose logarithm is its lift."""
     start = plan.below[plan.measured]
     g = gradient[plan.below[k] - start : plan.below[k + 1] - start]
-    f = factor[plan.below[k] : plan.below[k + 1]]
+    f = scratch.factor[plan.below[k] : plan.below[k + 1]]
     most, least, wrong = -rate * g[0], -rate * g[0], 0.0
     for j in range(g.size):
         v = -rate * g[j]
@@ -287,8 +292,8 @@ def _factor(plan: Plan, k: int, gradient: Any, rate: float, factor: Any, span: A
         least = min(least, v)
     for j in range(g.size):
         f[j] = exp(-rate * g[j] - most)
-    span[k] = most - least if wrong == 0.0 else inf
-    return most
+    scratch.span[k] = most - least if wrong == 0.0 else inf
+    scratch.lift[k] = most
 
 
 @njit(**LOOP)
@@ -313,30 +318,22 @@ def _wide(plan: Plan, c: int, span: Any) -> bool:
 
 @njit(**PARALLEL)
 def step(
-    plan: Plan,
-    gradient: Any,
-    rate: float,
-    x: Any,
-    below: Any,
-    scale: float,
-    factor: Any,
-    out: Any,
-    lift: Any,
-    span: Any,
+    plan: Plan, gradient: Any, rate: float, tables: Calibrated, scale: float, scratch: Scratch
 ) -> tuple[int, float, float]:
     """Multiply exp(-rate * gradient) into the measured cliques, collect to the root, distribute back.
 
-    lift[k] is the logarithm of what child k's factor was divided by on its way up. Three numbers come back. Zero, the mass that
-    the root is left with (to be divided out by `scale` next time) and the sum of lift, if all went well. A clique c > 0 if the
-    factors for clique c - 1 were too wide: cliques from c on have collected, the others are untouched and nothing has been
-    distributed. NOT_FINITE if the gradient is not; nothing has been done.
+    Three numbers come back. Zero, the mass that the root is left with (to be divided out by `scale` next time) and the sum of
+    `scratch.lift`, if all went well. A clique c > 0 if the factors for clique c - 1 were too wide: cliques from c on have
+    collected, the others are untouched and nothing has been distributed. NOT_FINITE if the gradient is not; nothing has been
+    done.
     """
+    x, below, lift, span = tables.x, tables.below, scratch.lift, scratch.span
     if plan.below[-1] - plan.below[plan.measured] >= FORK_CELLS:
         for k in prange(plan.measured, plan.below.size - 1):
-            lift[k] = _factor(plan, k, gradient, rate, factor, span)
+            _factor(plan, k, gradient, rate, scratch)
     else:
         for k in range(plan.measured, plan.below.size - 1):
-            lift[k] = _factor(plan, k, gradient, rate, factor, span)
+            _factor(plan, k, gradient, rate, scratch)
     if not _finite(plan, span):
         return NOT_FINITE, 1.0, 0.0
     levels = plan.level.size - 1
@@ -347,24 +344,24 @@ def step(
                 return hi, 1.0, 0.0
         if plan.at[hi] - plan.at[lo] >= FORK_CELLS:
             for i in prange(plan.item[lo], plan.item[hi]):
-                _collect(plan, i, x, factor, out, scale)
+                _collect(plan, i, x, scratch, scale)
         else:
             for i in range(plan.item[lo], plan.item[hi]):
-                _collect(plan, i, x, factor, out, scale)
+                _collect(plan, i, x, scratch, scale)
         for c in range(max(lo, 1), hi):
-            lift[c - 1] = _ask(plan, c, below, factor, out, span)
-    mass = _turn(plan, below, factor, out)
+            _message_up(plan, c, below, scratch)
+    mass = _turn(plan, below, scratch)
     for l in range(1, levels):
         lo, hi = plan.level[l], plan.level[l + 1]
         if plan.at[hi] - plan.at[lo] >= FORK_CELLS:
             for i in prange(plan.item[lo], plan.item[hi]):
-                _distribute(plan, i, x, factor, out)
+                _distribute(plan, i, x, scratch)
         else:
             for i in range(plan.item[lo], plan.item[hi]):
-                _distribute(plan, i, x, factor, out)
+                _distribute(plan, i, x, scratch)
         for c in range(lo, hi):
-            _gather(plan, c, out, plan.down_edge, plan.down_ptr[c], plan.down_ptr[c + 1])
-            _tell(plan, c, below, factor, out, 1.0)
+            _gather(plan, c, scratch.sums, _down(plan, c))
+            _messages_down(plan, c, below, scratch, 1.0)
     total = 0.0
     for k in range(lift.size):
         total += lift[k]

@@ -1,9 +1,9 @@
-"""Iterative proportional fitting on a junction tree of supports: a walk around the tree that meets every target on its way.
+"""Iterative proportional fitting on a junction tree of supports: a pass around the tree that fits every target on its way.
 
-The walk enters a clique, multiplies in what it was told, meets the clique's targets one after another, then visits the cliques
-below and hears them. Wherever the walk is, the table there is the exact marginal of the current distribution, so
-every step is a true projection. A clique's table lists only the cells that can occur; a map says which cell of a separator
-or target each of them belongs to. Targets of finite stiffness are approached instead of met: noisy tables.
+A pass enters a clique, multiplies in the message from its parent, fits the clique's targets one after another, then visits the
+cliques below and multiplies in their messages. Wherever the pass is, the table there is the exact marginal of the current
+distribution, so that every fit is a true projection. A clique's table lists only the cells that can occur; a map says which cell
+of a separator or target each of them belongs to. A target of finite stiffness is a noisy table, which is approached and not met.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ WIDEST = 25.0
 """Potentials are kept within plus and minus this: targets that contradict each other would drive them on until they overflow."""
 BLOCK_CELLS = 1 << 16
 MOST_BLOCKS = 8
-NEWTON = 30
 """Large cliques are cut into blocks with sums of their own, added in order: bits do not depend on the number of threads."""
+NEWTON = 30
+"""Newton steps for the fit of one noisy table."""
 
 
-class Walk(NamedTuple):
-    """Step i is at clique[i], cells at[c] to at[c + 1]. It hears child heard[i] through the map at maps[heard_map[i]:]
-    and is summed to child told[i] through the map at maps[told_map[i]:]; -1 for none. fits[i]: what is summed to is a target.
+class Pass(NamedTuple):
+    """The steps of one pass around the tree, and where everything lies.
 
-    Child k has cells below[k] to below[k + 1]; those from `measured` on are the targets.
+    Step i is at clique[i]. It multiplies in the factor of child incoming[i] through the map at maps[incoming_map[i]:], then sums
+    the table to child outgoing[i] through the map at maps[outgoing_map[i]:]; -1 for none. fits[i]: that child is a target.
+
+    Clique c has cells at[c] to at[c + 1], child k has cells below[k] to below[k + 1]; children from `measured` on are targets.
     """
 
     at: Any
@@ -39,64 +42,92 @@ class Walk(NamedTuple):
     measured: Any
     maps: Any
     clique: Any
-    heard: Any
-    heard_map: Any
-    told: Any
-    told_map: Any
+    incoming: Any
+    incoming_map: Any
+    outgoing: Any
+    outgoing_map: Any
     fits: Any
 
 
+class State(NamedTuple):
+    """Tables of the cliques `x`, sums of the separators `below`, potentials of the targets `theta`, messages `factor`.
+
+    `below` and `factor` are laid out by Pass.below, `theta` by its part from `measured` on.
+    """
+
+    x: Any
+    below: Any
+    theta: Any
+    factor: Any
+
+
+class Targets(NamedTuple):
+    """The tables to fit, laid out as State.theta, and one stiffness per table, infinite for those that are met exactly."""
+
+    values: Any
+    stiffness: Any
+
+
+class Scratch(NamedTuple):
+    """`sums` has MOST_BLOCKS rows, each as long as the widest child. distance[i] is how far, in L1, step i of a pass found its
+    target, or 0 where it had none.
+    """
+
+    sums: Any
+    distance: Any
+
+
 @njit(**LOOP)
-def _pass_over(
-    x: Any, factor: Any, heard: Any, out: Any, told: Any, hears: bool, tells: bool
+def _multiply_and_sum(
+    x: Any, factor: Any, incoming: Any, sums: Any, outgoing: Any, multiply: bool, add: bool
 ) -> None:
-    """x *= factor along one map, then out += x along another, in one pass."""
-    if hears and tells:
+    """x *= factor along one map, then sums += x along another, both at once."""
+    if multiply and add:
         for j in range(x.size):
-            v = max(x[j] * factor[heard[j]], FLOOR)
+            v = max(x[j] * factor[incoming[j]], FLOOR)
             x[j] = v
-            out[told[j]] += v
-    elif hears:
+            sums[outgoing[j]] += v
+    elif multiply:
         for j in range(x.size):
-            x[j] = max(x[j] * factor[heard[j]], FLOOR)
-    elif tells:
+            x[j] = max(x[j] * factor[incoming[j]], FLOOR)
+    elif add:
         for j in range(x.size):
-            out[told[j]] += x[j]
+            sums[outgoing[j]] += x[j]
 
 
 @njit(**LOOP)
-def _meet(have: Any, want: Any, theta: Any, factor: Any, pace: float) -> float:
-    """The factor that moves a table to its target, to the power `pace`; its L1 distance before comes back."""
+def _fit_exact(have: Any, want: Any, theta: Any, factor: Any, damping: float) -> float:
+    """The factor want / have to the power `damping`; the L1 distance between the two comes back."""
     distance = 0.0
     for j in range(have.size):
         distance += abs(have[j] - want[j])
         if have[j] <= 0.0 or want[j] <= 0.0:  # no cell to carry it, or nothing to carry
             factor[j] = 1.0
             continue
-        # Potentials that have met the limit stay there, so that theta and the tables tell the same story.
+        # A potential that has reached the limit stays there, and the factor with it: theta always explains the tables.
         change = log(max(want[j], LEAST_SUM) / max(have[j], LEAST_SUM))
-        new = min(max(theta[j] + pace * change, -WIDEST), WIDEST)
+        new = min(max(theta[j] + damping * change, -WIDEST), WIDEST)
         factor[j] = exp(new - theta[j])
         theta[j] = new
     return distance
 
 
 @njit(**LOOP)
-def _approach(
+def _fit_noisy(
     have: Any, want: Any, theta: Any, factor: Any, stiffness: float, a: Any, f: Any, d: Any
 ) -> float:
-    """One block of the dual of: minimise KL + stiffness / 2 ||q - want||^2. Its L1 move comes back.
+    """One block of the dual of: minimise KL + stiffness / 2 ||q - want||^2. The L1 distance from `have` to q comes back.
 
     The optimum has theta = stiffness (want - q) and q = have exp(theta - old theta - zeta), so that log q + stiffness q =
     log have - old theta + stiffness want - zeta; zeta makes q sum to one. Newton on log q (kept in `factor`) and zeta together.
+    a, f and d are scratch.
     """
     for j in range(have.size):
         if have[j] <= LEAST_SUM:
             continue
         a[j] = log(have[j]) - theta[j] + stiffness * want[j]
-        z = a[j] + log(
-            stiffness
-        )  # stiffness q is Wright's omega of z: a start that Newton can not overshoot from
+        # stiffness q is Wright's omega of z; Newton cannot overshoot from this start.
+        z = a[j] + log(stiffness)
         factor[j] = log(z - log(z)) if z > 1.0 else z - log(1.0 + exp(z))
         factor[j] -= log(stiffness)
     zeta = 0.0
@@ -133,55 +164,42 @@ def _approach(
 
 
 @njit(**LOOP)
-def _pass_on(have: Any, before: Any, factor: Any) -> None:
-    """A separator takes its new sums; what its other side is to be multiplied by is new over old."""
+def _message(have: Any, before: Any, factor: Any) -> None:
+    """A separator takes its new sums; the message to its other side is new over old."""
     for j in range(have.size):
-        # Never below what the floored cells beneath it add up to, or they would shout back next time.
+        # Never below the sum of the floored cells beneath it, or the next message back would be huge.
         v = max(have[j], LEAST_SUM)
         factor[j] = v / max(before[j], LEAST_SUM)
         before[j] = v
 
 
 @njit(**PARALLEL)
-def walk(
-    steps: Walk,
-    x: Any,
-    below: Any,
-    target: Any,
-    theta: Any,
-    factor: Any,
-    sums: Any,
-    distance: Any,
-    pace: float,
-    stiffness: Any,
-) -> None:
-    """Once around the tree. `distance[i]` is how far, in L1, step i found its target (0 where it had none).
-
-    `below` holds the separators' sums, then the targets'; `factor` is as long; `sums` has MOST_BLOCKS rows. `stiffness` has
-    an entry per target, infinite for those to be met; `pace` is for these.
-    """
+def run(steps: Pass, state: State, targets: Targets, scratch: Scratch, damping: float) -> None:
+    """One pass around the tree. `damping` multiplies each change of a potential of an exact target; 1 is plain fitting."""
+    x, factor, sums, distance = state.x, state.factor, scratch.sums, scratch.distance
     start = steps.below[steps.measured]
     for i in range(steps.clique.size):
         c = steps.clique[i]
         lo, n = steps.at[c], steps.at[c + 1] - steps.at[c]
-        h, t = steps.heard[i], steps.told[i]
+        h, t = steps.incoming[i], steps.outgoing[i]
         f_lo = steps.below[max(h, 0)]
         t_lo = steps.below[max(t, 0)]
         width = steps.below[t + 1] - t_lo if t >= 0 else 0
-        heard = (
-            steps.maps[steps.heard_map[i] : steps.heard_map[i] + n] if h >= 0 else steps.maps[:0]
-        )
-        told = steps.maps[steps.told_map[i] : steps.told_map[i] + n] if t >= 0 else steps.maps[:0]
+        h_map, t_map = steps.incoming_map[i], steps.outgoing_map[i]
+        incoming = steps.maps[h_map : h_map + n] if h >= 0 else steps.maps[:0]
+        outgoing = steps.maps[t_map : t_map + n] if t >= 0 else steps.maps[:0]
         blocks = min(max(n // BLOCK_CELLS, 1), MOST_BLOCKS)
         sums[:blocks, :width] = 0.0
         if blocks == 1:
-            _pass_over(x[lo : lo + n], factor[f_lo:], heard, sums[0], told, h >= 0, t >= 0)
+            _multiply_and_sum(
+                x[lo : lo + n], factor[f_lo:], incoming, sums[0], outgoing, h >= 0, t >= 0
+            )
         else:
             for b in prange(blocks):
                 p, q = n * b // blocks, n * (b + 1) // blocks
-                _pass_over(
-                    x[lo + p : lo + q], factor[f_lo:], heard[p:q] if h >= 0 else heard, sums[b],
-                    told[p:q] if t >= 0 else told, h >= 0, t >= 0,
+                _multiply_and_sum(
+                    x[lo + p : lo + q], factor[f_lo:], incoming[p:q] if h >= 0 else incoming, sums[b],
+                    outgoing[p:q] if t >= 0 else outgoing, h >= 0, t >= 0,
                 )  # fmt: skip
             for b in range(1, blocks):
                 for j in range(width):
@@ -192,16 +210,16 @@ def walk(
         have, after = sums[0, :width], factor[t_lo : t_lo + width]
         if steps.fits[i]:
             a = t_lo - start
-            want, potential = target[a : a + width], theta[a : a + width]
-            stiff = stiffness[t - steps.measured]
-            if stiff == np.inf:
-                distance[i] = _meet(have, want, potential, after, pace)
+            want, theta = targets.values[a : a + width], state.theta[a : a + width]
+            stiffness = targets.stiffness[t - steps.measured]
+            if stiffness == np.inf:
+                distance[i] = _fit_exact(have, want, theta, after, damping)
             else:
-                distance[i] = _approach(
-                    have, want, potential, after, stiff, sums[1], sums[2], sums[3]
+                distance[i] = _fit_noisy(
+                    have, want, theta, after, stiffness, sums[1], sums[2], sums[3]
                 )
         else:
-            _pass_on(have, below[t_lo : t_lo + width], after)
+            _message(have, state.below[t_lo : t_lo + width], after)
 
 
 @njit(**LOOP)

@@ -7,6 +7,8 @@ times; the same holds for every run of neighbouring cells.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
@@ -22,26 +24,33 @@ def draw_cells(mass: NDArray[np.float64], offset: float, drawn: NDArray[np.int64
     _draw(mass, float(mass.sum()), offset, drawn)
 
 
-@njit(**LOOP)
-def group_rows(keys, order, start, rows):
-    """Sort rows by key: group g is rows[start[g]:start[g + 1]], within a group in the order in which `order` names them.
+class Groups(NamedTuple):
+    """Rows sorted by group: group g is rows[start[g]:start[g + 1]]."""
 
-    start has one entry more than there are keys, and is zero on entry.
-    """
+    start: Any
+    rows: Any
+
+
+@njit(**LOOP)
+def group_rows(keys: Any, order: Any, count: int) -> Groups:
+    """Rows by their key, of which there are `count`; within a group in the order in which `order` names them."""
+    start = np.zeros(count + 1, np.int64)
     for i in range(keys.size):
         start[keys[i] + 1] += 1
     for g in range(1, start.size):
         start[g] += start[g - 1]
+    rows = np.empty(order.size, np.int64)
     place = start[:-1].copy()
     for i in range(order.size):
         row = order[i]
         g = keys[row]
         rows[place[g]] = row
         place[g] += 1
+    return Groups(start, rows)
 
 
 @njit(**PARALLEL)
-def fill_groups(table, occupied, offsets, start, rows, values):
+def fill_groups(table: Any, groups: Groups, occupied: Any, offsets: Any, values: Any) -> None:
     """values[row] = a column of the row's group, drawn from table[group]; group occupied[i] takes offset offsets[i].
 
     Every occupied group has mass. Groups do not share rows, so the number of threads changes nothing.
@@ -49,7 +58,7 @@ def fill_groups(table, occupied, offsets, start, rows, values):
     for item in prange((occupied.size + CHUNK - 1) // CHUNK):
         for i in range(item * CHUNK, min((item + 1) * CHUNK, occupied.size)):
             g = occupied[i]
-            members = rows[start[g] : start[g + 1]]
+            members = groups.rows[groups.start[g] : groups.start[g + 1]]
             drawn = np.empty(members.size, np.int64)
             _draw(table[g], table[g].sum(), offsets[i], drawn)
             for k in range(members.size):
@@ -57,7 +66,7 @@ def fill_groups(table, occupied, offsets, start, rows, values):
 
 
 @njit(**LOOP)
-def _draw(mass, total, offset, drawn):
+def _draw(mass: Any, total: float, offset: float, drawn: Any) -> None:
     count = drawn.size
     scale = count / total
     reached = 0.0

@@ -44,35 +44,17 @@ class Route:
 
 def routes(layout: Layout, cliques: Iterable[Clique]) -> list[Route]:
     """For each clique the first smallest clique of the layout that contains it."""
-    wanted = list(cliques)
-    inside = all(c in layout.index for c in wanted)
-    holders = {} if inside else _holders(layout)
-    return [_route(layout, c, _home(layout, c, holders)) for c in wanted]
+    return [_route(layout, c, _home(layout, c)) for c in cliques]
 
 
-def _holders(layout: Layout) -> dict[str, list[int]]:
-    """The cliques of the layout that hold each attribute, as an inverted index."""
-    holders: dict[str, list[int]] = {}
-    for i, clique in enumerate(layout.cliques):
-        for a in clique:
-            holders.setdefault(a, []).append(i)
-    return holders
-
-
-def _home(layout: Layout, clique: Clique, holders: dict[str, list[int]]) -> int:
-    if clique in layout.index:
-        return layout.index[clique]
-    lists = [holders.get(a, []) for a in clique]
-    candidates = min(lists, key=len) if lists else range(len(layout.cliques))
-    wanted = set(clique)
-    offsets = layout.offsets
-    found = [i for i in candidates if wanted.issubset(layout.cliques[i])]
-    if not found:
+def _home(layout: Layout, clique: Clique) -> int:
+    found = layout.home(clique)
+    if found is None:
         raise DomainError(
             f"some clique of the vector must contain {clique}, none of {len(layout.cliques)} "
             "does; add it"
         )
-    return min(found, key=lambda i: offsets[i + 1] - offsets[i])
+    return found
 
 
 def _route(layout: Layout, clique: Clique, home: int) -> Route:

@@ -11,11 +11,13 @@ import numpy as np
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import CapacityError
 from consilience.inference import Fit, Model
-from consilience.inference.backbone import Backbone, backbone_of
 from consilience.inference.impossible import emptied
 from consilience.inference.out_of_model import inferred
 from consilience.memory import parse_bytes
+from consilience.progress import quiet
 from consilience.solvers.planner import Plan
+from consilience.tree.answers import Backbone
+from consilience.tree.growth import backbone_of
 
 BACKBONE_MEMORY = "32 MB"
 """For the backbone of a round, which is made as often as there are rounds."""
@@ -59,7 +61,7 @@ class Estimates:
         out = [c for c in cliques if not known.holds(c)]
         direct = [c for c in out if self.method == "backbone" and len(c) > 2]
         moved = [c for c in out if c not in set(direct)]
-        found, _ = inferred(known, moved, self.method, lambda: self._backbone(model), None, masks)
+        found, _ = inferred(known, moved, self.method, lambda: self._backbone(model), quiet, masks)
         tables = dict(zip(moved, found, strict=True))
         for c in direct:
             tables[c] = emptied(known.domain, masks, c, self._backbone(model).marginal(c))

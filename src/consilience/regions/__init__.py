@@ -1,7 +1,8 @@
 """Region graphs, junction trees and their compiled form."""
 
 from consilience.regions.drawing import draw
-from consilience.regions.junction_tree import JunctionTree
+from consilience.regions.junction_tree import JunctionTree, Rooting
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 
-__all__ = ["JunctionTree", "RegionGraph", "draw"]
+__all__ = ["JunctionTree", "PseudoMarginals", "RegionGraph", "Rooting", "draw"]

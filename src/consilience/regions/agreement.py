@@ -1,4 +1,4 @@
-"""How far tables of regions are from agreeing: edges of equal shape are compared together, whatever their number."""
+"""Agreement of the tables of regions along edges: how far they are from it, and how to make it so from the largest down."""
 
 from __future__ import annotations
 
@@ -35,6 +35,19 @@ def edge_gap(tau: CliqueVector, regions: Sequence[Clique], edges: NDArray[np.int
         summed = tau.values[parents].reshape(-1, *shape).sum(axis=axes).reshape(len(pairs), -1)
         worst = max(worst, float(np.abs(summed - tau.values[children]).sum(axis=1).max()))
     return worst
+
+
+def sum_from_parents(
+    tau: CliqueVector, regions: Sequence[Clique], edges: NDArray[np.int64]
+) -> None:
+    """Make every region that has parents its first parent's marginal, the largest regions first."""
+    parent_of: dict[int, int] = {}
+    for p, c in edges.tolist():
+        parent_of.setdefault(c, p)
+    for c in sorted(parent_of, key=lambda c: -len(regions[c])):
+        above, below = regions[parent_of[c]], set(regions[c])
+        axes = tuple(i for i, a in enumerate(above) if a not in below)
+        tau[regions[c]][...] = tau[above].sum(axis=axes)
 
 
 def _by_shape(

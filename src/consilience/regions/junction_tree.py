@@ -4,11 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
-from consilience.domain import Clique, Domain
+from consilience.domain import Clique, Domain, Holders
+from consilience.errors import RegionGraphError
 
 MIN_FILL_ATTRIBUTES = 150
 """Above this many attributes only the cheaper of the two elimination rules is tried."""
+
+
+@dataclass(frozen=True)
+class Rooting:
+    """A junction tree seen from its root: all that is passed along the tree, and in which order, follows from this.
+
+    `order` lists the cliques breadth first, the root first. `up[c]` is the parent of clique c (-1 for the root), `separator[c]`
+    what the two share, `children[c]` the cliques beneath c. The cliques at depth l are order[level[l]:level[l + 1]].
+    """
+
+    order: tuple[int, ...]
+    up: tuple[int, ...]
+    separator: tuple[Clique, ...]
+    children: tuple[tuple[int, ...], ...]
+    level: tuple[int, ...]
+
+    @property
+    def root(self) -> int:
+        return self.order[0]
+
+    @property
+    def below(self) -> tuple[int, ...]:
+        """Every clique but the root, each after its parent: one for every separator."""
+        return self.order[1:]
 
 
 @dataclass(frozen=True)
@@ -45,7 +71,52 @@ class JunctionTree:
 
     @property
     def largest(self) -> Clique:
+        """The clique with the largest table, the first of equals."""
         return max(self.cliques, key=self.domain.size)
+
+    def home(self, clique: Clique) -> int:
+        """The number of the smallest clique of the tree that holds a given one, the first of equals."""
+        found = self._holders.smallest(clique, self._sizes)
+        if found is None:
+            raise RegionGraphError(
+                f"every clique must lie inside a clique of the junction tree, got {clique}; "
+                "build the tree from these cliques (JunctionTree.of)"
+            )
+        return found
+
+    @cached_property
+    def rooted(self) -> Rooting:
+        """The tree rooted at its largest clique, whose table is then passed over once where the others are twice."""
+        near: list[list[int]] = [[] for _ in self.cliques]
+        for i, j in self.edges:
+            near[i].append(j)
+            near[j].append(i)
+        order = [self.cliques.index(self.largest)]
+        up, depth = [-1] * len(near), [0] * len(near)
+        for c in order:
+            for d in near[c]:
+                if d != up[c]:
+                    up[d], depth[d] = c, depth[c] + 1
+                    order.append(d)
+        deep = [depth[c] for c in order]
+        shared: dict[tuple[int, int], Clique] = {}
+        for (i, j), separator in zip(self.edges, self.separators, strict=True):
+            shared[i, j] = shared[j, i] = separator
+        return Rooting(
+            tuple(order),
+            tuple(up),
+            tuple(shared.get((c, p), ()) for c, p in enumerate(up)),
+            tuple(tuple(d for d in near[c] if d != up[c]) for c in range(len(near))),
+            (*(l for l, d in enumerate(deep) if l == 0 or d > deep[l - 1]), len(deep)),
+        )
+
+    @cached_property
+    def _holders(self) -> Holders:
+        return Holders(self.cliques)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [self.domain.size(c) for c in self.cliques]
 
     def __repr__(self) -> str:
         return f"JunctionTree({len(self.cliques)} cliques, {self.cells:,} cells, largest {self.largest})"

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Clique, CliqueVector, Domain, Layout
+from consilience.domain import Clique, CliqueVector, Domain, Holders, Layout
 from consilience.errors import RegionGraphError
 from consilience.regions.agreement import edge_gap, mass_gap, negative_mass
 from consilience.regions.junction_tree import JunctionTree
@@ -161,13 +161,9 @@ class RegionGraph:
         return self.first_unsupported(cliques) is None
 
     def first_unsupported(self, cliques: Iterable[Iterable[str]]) -> Clique | None:
-        holders = self._holders
-        known = self._index
         for given in cliques:
             clique = self.domain.clique(given)
-            if clique in known or not clique:
-                continue
-            if not set.intersection(*(holders.get(a, set()) for a in clique)):
+            if clique and clique not in self._index and not self.holders.of(clique):
                 return clique
         return None
 
@@ -197,12 +193,9 @@ class RegionGraph:
         return {r: i for i, r in enumerate(self.regions)}
 
     @cached_property
-    def _holders(self) -> Mapping[str, set[int]]:
-        holders: dict[str, set[int]] = {}
-        for i, region in enumerate(self.regions):
-            for a in region:
-                holders.setdefault(a, set()).add(i)
-        return holders
+    def holders(self) -> Holders:
+        """Which regions hold given attributes."""
+        return Holders(self.regions)
 
 
 # -- checks ------------------------------------------------------------------------------------------

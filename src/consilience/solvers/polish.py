@@ -11,6 +11,7 @@ import numpy as np
 from consilience.domain import CliqueVector
 from consilience.kernels.tables import FLOOR
 from consilience.oracles.beliefs import Beliefs, Sweeper
+from consilience.regions import agreement
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.wiring import Wiring
 
@@ -33,13 +34,7 @@ def polish_tables(graph: RegionGraph, roots: CliqueVector) -> tuple[CliqueVector
 
 def sum_from_parents(graph: RegionGraph, tau: CliqueVector) -> None:
     """Make every region that has parents its first parent's marginal, the largest regions first."""
-    parent_of: dict[int, int] = {}
-    for p, c in graph.edge_array.tolist():
-        parent_of.setdefault(c, p)
-    for c in sorted(parent_of, key=lambda c: -len(graph.regions[c])):
-        above, below = graph.regions[parent_of[c]], set(graph.regions[c])
-        axes = tuple(i for i, a in enumerate(above) if a not in below)
-        tau[graph.regions[c]][...] = tau[above].sum(axis=axes)
+    agreement.sum_from_parents(tau, graph.regions, graph.edge_array)
 
 
 def polish(

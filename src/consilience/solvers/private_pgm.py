@@ -10,11 +10,10 @@ import numpy as np
 from consilience.domain import Buffer, CliqueVector
 from consilience.errors import LossError
 from consilience.measurements import Loss
-from consilience.oracles.junction_tree import ExactOracle, ExactState
-from consilience.oracles.map_value import largest_total
 from consilience.regions.junction_tree import JunctionTree
 from consilience.solvers.mirror import mirror_descent
 from consilience.solvers.solution import Iteration, Solution
+from consilience.tree.oracle import ExactOracle, ExactState, largest_total
 
 DEFAULT_ITERATIONS = 20_000
 

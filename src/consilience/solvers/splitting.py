@@ -20,8 +20,8 @@ from consilience.solvers.solution import Iteration, Solution
 from consilience.solvers.split_check import Check
 from consilience.solvers.split_problem import SplitProblem, Structure
 from consilience.solvers.structural_zeros import inner_point, respect
-from consilience.solvers.tree_point import TreePoint
 from consilience.status import CONVERGED, Status, as_asked, out_of_iterations
+from consilience.tree.point import TreePoint
 
 CHECK = 10
 DEFAULT_ITERATIONS = 20_000

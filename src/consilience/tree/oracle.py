@@ -19,7 +19,9 @@ from consilience.errors import LossError
 from consilience.kernels import hugin
 from consilience.kernels.tables import FLOOR
 from consilience.memory import check_capacity
-from consilience.oracles.elimination import (
+from consilience.regions.junction_tree import JunctionTree
+from consilience.tree.arrays import TreeArrays
+from consilience.tree.elimination import (
     align,
     check_domain,
     check_potentials,
@@ -27,8 +29,6 @@ from consilience.oracles.elimination import (
     eliminate,
     sum_out,
 )
-from consilience.oracles.rooted_tree import RootedTree, homes
-from consilience.regions.junction_tree import JunctionTree
 
 MOST_PARTS = 20
 """Steps in products that cost about as much as one in logarithms."""
@@ -65,24 +65,27 @@ class ExactOracle:
         measured = tuple(dict.fromkeys(tree.domain.clique(c) for c in cliques))
         check_capacity(f"{tree}", bytes_needed(tree, measured), memory)
         self.tree = tree
-        self.rooted = RootedTree.of(tree, measured)
-        self._plan, scratch = self.rooted.plan()
-        below = self.rooted.below.length
+        self.arrays = TreeArrays.of(tree, measured)
+        self._plan, scratch = self.arrays.plan()
+        below = self.arrays.below.length
         self._first = below - self.layout.cells
-        self._factor = np.ones(below)
-        self._out = np.empty(scratch)
-        self._lift = np.zeros(len(self.rooted.below.members))
-        self._span = np.zeros(len(self.rooted.below.members))
-        self._enter, self._leave = _permutations(self.rooted)
+        children = len(self.arrays.below.members)
+        self._scratch = hugin.Scratch(
+            factor=np.ones(below),
+            sums=np.empty(scratch),
+            lift=np.zeros(children),
+            span=np.zeros(children),
+        )
+        self._enter, self._leave = _permutations(self.arrays)
 
     @property
     def layout(self) -> Layout:
         """Where the measured cliques lie in gradients and marginals, in domain order."""
-        return self.rooted.layout
+        return self.arrays.layout
 
     def uniform(self) -> ExactState:
         """The uniform distribution: all potentials zero."""
-        t, b = self.rooted.cliques.cells, self.rooted.below.cells
+        t, b = self.arrays.cliques.cells, self.arrays.below.cells
         size = sum(log(n) for n in self.tree.domain.shape)
         return ExactState(np.repeat(1.0 / t, t), np.repeat(1.0 / b, b), 1.0, size)
 
@@ -90,14 +93,11 @@ class ExactOracle:
         """The distribution with these potentials, on cliques inside the tree's. Minus infinity marks an impossible cell."""
         check_domain(theta, self.tree.domain)
         check_potentials(theta)
-        rooted = self.rooted
-        logs = rooted.views(np.zeros(rooted.cliques.length))
-        inside = RootedTree.of(self.tree, theta.cliques).home
-        for (clique, table), home in zip(theta.items(), inside, strict=True):
-            have = self.tree.domain.axes(clique)
-            logs[home] += align(table, have, rooted.cliques.members[home])
-        state = ExactState(np.empty(rooted.cliques.length), np.empty(rooted.below.length), 1.0, 0.0)
-        state.log_partition = rooted.calibrate(logs)
+        arrays = self.arrays
+        logs = arrays.views(np.zeros(arrays.cliques.length))
+        arrays.add_potentials(logs, theta)
+        state = ExactState(np.empty(arrays.cliques.length), np.empty(arrays.below.length), 1.0, 0.0)
+        state.log_partition = arrays.calibrate(logs)
         self._settle(state, logs)
         return state
 
@@ -109,24 +109,26 @@ class ExactOracle:
             self._step(state, entered, rate / parts)
 
     def _parts(self, gradient: Buffer, rate: float) -> int:
-        """How many equal steps to take one in: in logarithms, where factors are too wide for products, it would cost far more.
+        """The number of equal parts that a step is taken in.
 
-        A clique bears half of WIDEST by itself, which leaves as much for what its neighbours say; of the whole tree's factors it
-        hears a part. Between its ends a cell is never less likely than at the lower one (its logarithm is concave along the way).
+        One step whose factors are too wide for products is finished in logarithms, which costs far more than MOST_PARTS steps.
+        A clique's own factors may take half of WIDEST, which leaves as much for its neighbours' messages; the factors of the
+        whole tree reach it in part. Along the way no cell is less likely than at the worse of the two ends, because its
+        logarithm is concave.
         """
         if not len(gradient):
             return 1
         first = self.layout.offsets[:-1]
         span = np.maximum.reduceat(gradient, first) - np.minimum.reduceat(gradient, first)
-        own = float(np.bincount(self.rooted.home, span).max())
+        own = float(np.bincount(self.arrays.home, span).max())
         wide = abs(rate) * max(2.0 * own, 0.5 * float(span.sum())) / hugin.WIDEST
         return max(1, ceil(wide)) if wide <= MOST_PARTS else 1
 
     def _step(self, state: ExactState, entered: Buffer, rate: float) -> None:
+        tables = hugin.Calibrated(state.tables, state.below)
         stopped, mass, lift = hugin.step(
-            self._plan, entered, float(rate), state.tables, state.below, state.scale,
-            self._factor, self._out, self._lift, self._span,
-        )  # fmt: skip
+            self._plan, entered, float(rate), tables, state.scale, self._scratch
+        )
         if stopped == hugin.NOT_FINITE:
             raise LossError("a gradient must be finite, got NaN or infinity; check the loss")
         if stopped:
@@ -144,17 +146,17 @@ class ExactOracle:
         self, state: ExactState, attributes: Iterable[str], *, memory: int | None = None
     ) -> Buffer:
         """The marginal of any clique by variable elimination on the part of the tree that it spans; axes in domain order."""
-        domain, rooted = self.tree.domain, self.rooted
+        domain, arrays = self.tree.domain, self.arrays
         wanted = domain.clique(attributes)
         keep = domain.axes(wanted)
-        members = rooted.cliques.members
+        members = arrays.cliques.members
         logs, below = self._logs(state)
         factors = []
-        for c in _spanning(rooted, set(keep)):
+        for c in _spanning(arrays, set(keep)):
             table = logs[c]
-            if c > 0 and rooted.up[c] >= 0:
+            if c > 0 and arrays.up[c] >= 0:
                 table = table - align(
-                    _finite(below[c - 1]), rooted.below.members[c - 1], members[c]
+                    _finite(below[c - 1]), arrays.below.members[c - 1], members[c]
                 )
             factors.append((members[c], table))
         return distribution(eliminate(factors, keep, domain.shape, memory), wanted)
@@ -162,52 +164,47 @@ class ExactOracle:
     # -- in logarithms -------------------------------------------------------------------------------
 
     def _logs(self, state: ExactState) -> tuple[list[Buffer], list[Buffer]]:
-        rooted = self.rooted
+        arrays = self.arrays
         with np.errstate(divide="ignore"):
             logs, below = (
-                rooted.views(np.log(state.tables)),
-                rooted.views_below(np.log(state.below)),
+                arrays.views(np.log(state.tables)),
+                arrays.views_below(np.log(state.below)),
             )
         logs[0] += log(state.scale)
         return logs, below
 
     def _finish_in_logs(self, state: ExactState, exponent: Buffer, stopped: int) -> None:
         """The rest of a step whose factors are too wide for products; cliques from `stopped` on have collected."""
-        rooted = self.rooted
-        members, inside = rooted.cliques.members, rooted.below.members
+        arrays = self.arrays
+        members, inside = arrays.cliques.members, arrays.below.members
         logs, below = self._logs(state)
-        sent = rooted.views_below(self._factor)
+        messages = arrays.views_below(self._scratch.factor)
         for c in range(1, len(members)):
             divisor = _finite(below[c - 1])
-            if (
-                c >= stopped
-            ):  # its message to the parent, new sum over old sum, is not yet delivered
-                divisor = (
-                    divisor
-                    - np.log(np.where(sent[c - 1] > 0, sent[c - 1], 1.0))
-                    - self._lift[c - 1]
-                )
+            if c >= stopped:  # its message to the parent, new sum over old, is on its way
+                message = np.where(messages[c - 1] > 0, messages[c - 1], 1.0)
+                divisor = divisor - np.log(message) - self._scratch.lift[c - 1]
             logs[c] -= align(divisor, inside[c - 1], members[c])
-        added = rooted.views_below(np.concatenate([np.zeros(self._first), exponent]))
-        for a, home in enumerate(rooted.home, rooted.separators):
+        added = arrays.views_below(np.concatenate([np.zeros(self._first), exponent]))
+        for a, home in enumerate(arrays.home, arrays.separators):
             if home < stopped:
                 logs[home] += align(added[a], inside[a], members[home])
             else:
-                state.log_partition += float(self._lift[a])
-        state.log_partition += rooted.calibrate(logs)
+                state.log_partition += float(self._scratch.lift[a])
+        state.log_partition += arrays.calibrate(logs)
         self._settle(state, logs)
 
     def _settle(self, state: ExactState, logs: list[Buffer]) -> None:
         """Write calibrated log-marginals into the state."""
-        rooted = self.rooted
-        members, inside = rooted.cliques.members, rooted.below.members
-        for table, log_table in zip(rooted.views(state.tables), logs, strict=True):
+        arrays = self.arrays
+        members, inside = arrays.cliques.members, arrays.below.members
+        for table, log_table in zip(arrays.views(state.tables), logs, strict=True):
             np.exp(log_table, out=table)
             np.maximum(table, FLOOR, out=table, where=log_table > -np.inf)
-        held = [*range(1, len(members)), *rooted.home]
-        for k, table in enumerate(rooted.views_below(state.below)):
-            np.exp(sum_out(logs[held[k]], members[held[k]], inside[k]), out=table)
-        for c, table in enumerate(rooted.views_below(state.below)[: rooted.separators], 1):
+        above = [*range(1, len(members)), *arrays.home]
+        for k, table in enumerate(arrays.views_below(state.below)):
+            np.exp(sum_out(logs[above[k]], members[above[k]], inside[k]), out=table)
+        for c, table in enumerate(arrays.views_below(state.below)[: arrays.separators], 1):
             least = FLOOR * logs[c].size / table.size
             np.maximum(
                 table, least, out=table, where=sum_out(logs[c], members[c], inside[c - 1]) > -np.inf
@@ -231,15 +228,28 @@ def exact_marginals(
     return CliqueVector(oracle.layout, oracle.marginals(state)), state.log_partition
 
 
+def largest_total(tree: JunctionTree, theta: CliqueVector) -> float:
+    """max over x of sum_r theta_r(x_r), by max-sum messages to the root; every clique of theta lies in a clique of the tree."""
+    arrays = TreeArrays.of(tree, ())
+    members = arrays.cliques.members
+    logs = arrays.views(np.zeros(arrays.cliques.length))
+    arrays.add_potentials(logs, theta)
+    for c in range(len(members) - 1, 0, -1):
+        keep, p = arrays.below.members[c - 1], arrays.up[c]
+        axes = tuple(i for i, a in enumerate(members[c]) if a not in keep)
+        logs[p] += align(logs[c].max(axis=axes), keep, members[p])
+    return float(logs[0].max())
+
+
 def bytes_needed(tree: JunctionTree, cliques: Iterable[Iterable[str]]) -> int:
     """Upper estimate of what an oracle with one state takes: tables, sums, factors, maps. Nothing is allocated."""
     domain = tree.domain
     measured = tuple(domain.clique(c) for c in cliques)
     below = sum(map(domain.size, [*tree.separators, *measured]))
-    ends = [*homes(tree, tree.cliques, measured), *(i for edge in tree.edges for i in edge)]
-    held = [tree.cliques[i] for i in ends]
+    ends = [*map(tree.home, measured), *(i for edge in tree.edges for i in edge)]
+    mapped = [tree.cliques[i] for i in ends]
     # A map has an entry per run of cells, and a run is at least as long as the clique's largest attribute.
-    maps = sum(domain.size(c) // max(domain.shape_of(c)) for c in held)
+    maps = sum(domain.size(c) // max(domain.shape_of(c)) for c in mapped)
     return 8 * (4 * tree.cells + 5 * below) + 4 * maps
 
 
@@ -248,28 +258,28 @@ def _finite(log_table: Buffer) -> Buffer:
     return np.where(np.isfinite(log_table), log_table, 0.0)
 
 
-def _spanning(rooted: RootedTree, wanted: set[int]) -> list[int]:
+def _spanning(arrays: TreeArrays, wanted: set[int]) -> list[int]:
     """Cliques of the smallest subtree that holds the wanted attributes, with the root; the rest sums to one."""
-    kept = list(range(len(rooted.up)))
-    needed = [bool(wanted & set(m)) for m in rooted.cliques.members]
-    beneath = [wanted & set(m) for m in rooted.cliques.members]
+    kept = list(range(len(arrays.up)))
+    needed = [bool(wanted & set(m)) for m in arrays.cliques.members]
+    beneath = [wanted & set(m) for m in arrays.cliques.members]
     for c in range(len(kept) - 1, 0, -1):
-        separator = set(rooted.below.members[c - 1])
+        separator = set(arrays.below.members[c - 1])
         needed[c] = not beneath[c] <= separator
         if needed[c]:
-            beneath[rooted.up[c]] |= beneath[c]
+            beneath[arrays.up[c]] |= beneath[c]
     return [c for c in kept if c == 0 or needed[c]]
 
 
-def _permutations(rooted: RootedTree) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+def _permutations(arrays: TreeArrays) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
     """Where each cell of engine order lies in domain order, and the reverse; None where the orders agree."""
-    inside = rooted.below.members[rooted.separators :]
+    inside = arrays.below.members[arrays.separators :]
     if all(tuple(sorted(m)) == m for m in inside):
         return None, None
     parts = []
     for i, members in enumerate(inside):
-        lo, hi = rooted.layout.offsets[i], rooted.layout.offsets[i + 1]
-        table = np.arange(lo, hi).reshape(rooted.layout.shapes[i])
+        lo, hi = arrays.layout.offsets[i], arrays.layout.offsets[i + 1]
+        table = np.arange(lo, hi).reshape(arrays.layout.shapes[i])
         parts.append(align(table, tuple(sorted(members)), members).reshape(-1))
     enter = np.concatenate(parts)
     leave = np.empty_like(enter)

@@ -1,8 +1,8 @@
 """The distribution next to the tables of a junction tree that do not quite agree.
 
 Mixing with the uniform table makes a consistent point non-negative on any graph, but on a table of a million cells one cell of
-minus a millionth costs half of the mixture. On a junction tree there is a cheaper way: from a root down, each table keeps its
-conditional distribution given the separator and takes that of the separator from its parent. Two passes, and what comes out is
+minus a millionth costs half of the mixture. On a junction tree there is a cheaper way: from the root down, each table keeps its
+conditional distribution given the separator and takes that of the separator from its parent. One pass, and what comes out is
 one distribution, exactly.
 """
 
@@ -13,57 +13,42 @@ from dataclasses import dataclass
 import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector
+from consilience.regions.agreement import sum_from_parents
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.polish import sum_from_parents
 
 
 @dataclass(frozen=True, eq=False)
 class TreePoint:
-    """The regions without parents of a junction tree's graph, each after its parent; None for the first of each tree."""
+    """A junction tree's region graph with the tree that its regions without parents make."""
 
     graph: RegionGraph
-    order: tuple[tuple[Clique, Clique | None], ...]
+    tree: JunctionTree
 
     @classmethod
     def of(cls, graph: RegionGraph) -> TreePoint | None:
         """None where the graph is not a junction tree's."""
-        roots = [graph.regions[i] for i in graph.roots]
         if graph.kind != "junction tree":
             return None
+        roots = [graph.regions[i] for i in graph.roots]
         tree = JunctionTree.of(graph.domain, roots)
-        if not set(roots) <= set(tree.cliques):
-            return None
-        joined: dict[Clique, list[Clique]] = {c: [] for c in tree.cliques}
-        for (a, b), separator in zip(tree.edges, tree.separators, strict=True):
-            if separator:
-                joined[tree.cliques[a]].append(tree.cliques[b])
-                joined[tree.cliques[b]].append(tree.cliques[a])
-        order: dict[Clique, Clique | None] = {}
-        for first in roots:
-            if first in order:
-                continue
-            order[first] = None
-            waiting = [first]
-            while waiting:
-                parent = waiting.pop()
-                for child in joined[parent]:
-                    if child not in order:
-                        order[child] = parent
-                        waiting.append(child)
-        return cls(graph, tuple(order.items()))
+        return cls(graph, tree) if set(roots) <= set(tree.cliques) else None
 
-    def near(self, roots: CliqueVector) -> CliqueVector:
+    def near(self, tables: CliqueVector) -> CliqueVector:
         """Tables of every region of one distribution, from non-negative tables of the regions without parents."""
         tau = CliqueVector(self.graph.layout)
-        for clique, parent in self.order:
-            if parent is None:
-                tau[clique][...] = roots[clique] / roots[clique].sum()
-            else:
-                shared = set(clique).intersection(parent)
+        tree, rooted = self.tree, self.tree.rooted
+        for c in rooted.order:
+            clique, shared = tree.cliques[c], set(rooted.separator[c])
+            if clique not in tau.layout.index:  # an attribute that nothing measures
+                continue
+            if shared:
+                parent = tree.cliques[rooted.up[c]]
                 wanted = _summed(tau[parent], parent, shared)
-                tau[clique][...] = _given(roots[clique], clique, shared, wanted)
-        sum_from_parents(self.graph, tau)
+                tau[clique][...] = _given(tables[clique], clique, shared, wanted)
+            else:
+                tau[clique][...] = tables[clique] / tables[clique].sum()
+        sum_from_parents(tau, self.graph.regions, self.graph.edge_array)
         return tau
 
 

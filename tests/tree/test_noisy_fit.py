@@ -7,12 +7,13 @@ import pytest
 
 from claims.judges import marginal
 from consilience.domain import CliqueVector, Domain
-from consilience.inference import growing, noisy_fit
-from consilience.inference.exact_answers import TreeAnswers
-from consilience.inference.growing import GrowingModel, _moved
-from consilience.inference.noisy_fit import NoisyTables, ProximalPath, fit_noisy, tables_of
-from consilience.inference.support import SupportTree
 from consilience.regions.junction_tree import JunctionTree
+from consilience.tree import fit as tree_fit
+from consilience.tree import growth
+from consilience.tree.answers import TreeAnswers
+from consilience.tree.fit import NoisyTables, ProximalPath, fit_noisy
+from consilience.tree.growth import GrowingModel, proximal_steps
+from consilience.tree.support import SupportTree
 from inference.cases import random_joint
 
 D = Domain({"a": 3, "b": 2, "c": 3, "d": 2})
@@ -39,7 +40,7 @@ def full(noisy: NoisyTables, domain: Domain = D) -> SupportTree:
 @pytest.mark.parametrize("words", [CHAIN, CYCLE, "ab abc cd", "abcd", "a b cd"])
 def test_steps_are_proximal_steps_of_the_whole_joint(words: str, monkeypatch) -> None:
     """1/2 sum w ||p_r - y_r||^2 + strength KL(p || before) is convex: a constant slope over all cells is its minimum."""
-    monkeypatch.setattr(noisy_fit, "TOURS", 300)
+    monkeypatch.setattr(tree_fit, "PASSES", 300)
     noisy = noisy_tables(random_joint(D, 3), words, 0.02, 4)
     path = ProximalPath(full(noisy), noisy)
     before = np.full(D.shape, 1 / D.size())
@@ -60,7 +61,7 @@ def test_steps_approach_the_data_and_reading_the_path_leaves_it_alone() -> None:
     noisy = noisy_tables(random_joint(D, 5), CHAIN, 0.01, 6)
     support, missed = full(noisy), []
     for steps in (1, 2, 4, 8, 16):
-        tables = tables_of(fit_noisy(support, noisy, steps))
+        tables = fit_noisy(support, noisy, steps).targets()
         missed.append(float(((tables.values - noisy.values.values) ** 2).sum()))
     assert missed == sorted(missed, reverse=True)
     path = ProximalPath(support, noisy)
@@ -80,7 +81,7 @@ def test_impossible_cells_stay_empty_and_tables_agree() -> None:
     support = SupportTree.confined(tree, masks, tree.cells)
     assert support is not None
     assert support.size < tree.cells
-    tables = tables_of(fit_noisy(support, noisy))
+    tables = fit_noisy(support, noisy).targets()
     for c, mask in zip(noisy.values.cliques, masks, strict=True):
         assert np.all(tables[c][~mask[1]] == 0)
     np.testing.assert_allclose(
@@ -97,13 +98,13 @@ def test_the_risk_is_estimated_without_bias_and_stopping_pays() -> None:
         noisy = noisy_tables(p, CYCLE, 0.1, seed)
         truth = np.concatenate([marginal(D, p, c).reshape(-1) for c in noisy.values.cliques])
         support = full(noisy)
-        nudged, drawn = noisy.nudged(np.random.default_rng(1000 + seed))
-        here = tables_of(fit_noisy(support, noisy, 2)).values
-        beside = tables_of(fit_noisy(support, nudged, 2)).values
-        estimated.append(noisy_fit._risk(noisy, here, beside, drawn))
+        perturbed, drawn = noisy.perturbed(np.random.default_rng(1000 + seed))
+        here = fit_noisy(support, noisy, 2).targets().values
+        beside = fit_noisy(support, perturbed, 2).targets().values
+        estimated.append(tree_fit._risk(noisy, here, beside, drawn))
         true.append(float(((here - truth) ** 2).sum()) / 0.1**2)
-        chosen += float(((tables_of(fit_noisy(support, noisy)).values - truth) ** 2).sum())
-        late += float(((tables_of(fit_noisy(support, noisy, 40)).values - truth) ** 2).sum())
+        chosen += float(((fit_noisy(support, noisy).targets().values - truth) ** 2).sum())
+        late += float(((fit_noisy(support, noisy, 40).targets().values - truth) ** 2).sum())
     spread = float(np.std(np.subtract(estimated, true)) / np.sqrt(20))
     assert abs(np.mean(estimated) - np.mean(true)) < 4 * spread
     assert spread < 0.3 * np.mean(true)
@@ -113,10 +114,10 @@ def test_the_risk_is_estimated_without_bias_and_stopping_pays() -> None:
 def test_progress_and_the_same_twice() -> None:
     noisy = noisy_tables(random_joint(D, 1), CHAIN, 0.02, 2)
     seen: list[tuple[int, int]] = []
-    first = fit_noisy(full(noisy), noisy, progress=lambda done, most: seen.append((done, most)))
+    first = fit_noisy(full(noisy), noisy, progress=lambda s: seen.append((s.done, s.total)))
     second = fit_noisy(full(noisy), noisy)
     assert [done for done, _ in seen] == list(range(1, len(seen) + 1))
-    assert 1 <= first.tours <= seen[-1][0]
+    assert 1 <= first.iterations <= seen[-1][0]
     assert all(np.array_equal(a, b) for a, b in zip(first.tables, second.tables, strict=True))
 
 
@@ -151,19 +152,21 @@ def measured(exact: dict[tuple[str, ...], np.ndarray], seed: int) -> NoisyTables
 
 
 def test_one_by_one_or_all_at_once_a_model_of_all_pairs_of_a_chain(monkeypatch) -> None:
-    monkeypatch.setattr(growing, "SMALL", 200)
+    monkeypatch.setattr(growth, "SMALL", 200)
     exact = line_of(0)
     noisy, order = measured(exact, 1), list(exact)
     steps = GrowingModel(LINE)
     for k in range(1, len(order) + 1):
-        steps.take(order[:k], noisy.only(order[:k]))
-    assert steps.inside == order
+        before, inside = steps, steps.inside
+        steps = before.take(order[:k], noisy.only(order[:k]))
+        assert before.inside == inside == tuple(order[: k - 1])  # the model before stays as it was
+    assert steps.inside == tuple(order)
     assert steps.backbone is not None
     assert steps.backbone.whole
     assert steps.backbone.fit.support.size < steps.backbone.tree.cells
-    at_once = GrowingModel(LINE)
     seen: list[tuple[int, int]] = []
-    assert at_once.take(order, noisy, lambda *s: seen.append(s)) is not None
+    at_once = GrowingModel(LINE).take(order, noisy, lambda s: seen.append((s.done, s.total)))
+    assert at_once.backbone is not None
     assert seen == sorted(seen)
     assert seen[-1] == (len(order), len(order))
     for model in (steps, at_once):
@@ -174,11 +177,10 @@ def test_one_by_one_or_all_at_once_a_model_of_all_pairs_of_a_chain(monkeypatch) 
 
 
 def test_what_does_not_fit_is_read_beside_the_model(monkeypatch) -> None:
-    monkeypatch.setattr(growing, "SMALL", 200)
+    monkeypatch.setattr(growth, "SMALL", 200)
     exact = line_of(2)
     noisy, order = measured(exact, 3), list(exact)
-    tight = GrowingModel(LINE, cells=150)
-    assert tight.take(order, noisy) is not None
+    tight = GrowingModel(LINE, cells=150).take(order, noisy)
     assert tight.outside
     assert {*tight.inside, *tight.outside} == set(order)
     assert tight.backbone is not None
@@ -190,17 +192,18 @@ def test_what_does_not_fit_is_read_beside_the_model(monkeypatch) -> None:
     )
     assert ours < 0.7 * data
     assert ours < 2 * expected
-    nothing = GrowingModel(LINE, cells=10)
-    assert nothing.take(order, noisy) is None
+    nothing = GrowingModel(LINE, cells=10).take(order, noisy)
+    assert nothing.backbone is None
+    assert nothing.outside == tuple(order)
 
 
 def test_a_single_table_moves_by_proximal_steps() -> None:
     rng = np.random.default_rng(4)
     start, wanted = rng.dirichlet(np.ones(12)), rng.dirichlet(np.ones(12)) + rng.normal(0, 0.05, 12)
     before = 0.999 * start + 0.001 / 12
-    moved = _moved(start, wanted, 30.0, 1)
+    moved = proximal_steps(start, wanted, 30.0, 1)
     slope = 30.0 * (moved - wanted) + np.log(moved / before)
     np.testing.assert_allclose(slope, slope.mean(), atol=1e-6)
     assert moved.sum() == pytest.approx(1)
-    far = _moved(start, wanted, 30.0, 20)
+    far = proximal_steps(start, wanted, 30.0, 20)
     assert np.abs(far - np.maximum(wanted, 0)).sum() < np.abs(moved - np.maximum(wanted, 0)).sum()

@@ -1,4 +1,4 @@
-"""Problem 4 from any start: the table that violates what is known about its parts least, and among those the closest in KL."""
+"""Problem 4 from any start: the table that violates its overlaps with the model least, and among those the closest in KL."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Clique
-from consilience.inference.known import Known
-from consilience.kernels import mending
+from consilience.kernels import projection
+from consilience.progress import Progress, Step, quiet
+from consilience.regions.pseudo_marginals import PseudoMarginals
 
 TOLERANCE = 1e-10
 """Overlaps that can be met are met to this, in L1."""
@@ -18,27 +19,26 @@ CHUNK_CELLS = 1 << 23
 """Cells that are worked on at a time."""
 
 Start = Callable[[Clique], Buffer]
-Progress = Callable[[int, int], None]
 
 
-def uniform_start(known: Known) -> Start:
+def uniform_start(known: PseudoMarginals) -> Start:
     """The start that gives maximum entropy: the paper's Problem 4."""
     domain = known.domain
     return lambda clique: np.full(domain.shape_of(clique), 1.0 / domain.size(clique))
 
 
-def mended(
-    known: Known,
+def project(
+    known: PseudoMarginals,
     cliques: Sequence[Clique],
     start: Start,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
     *,
     rough: bool = False,
 ) -> tuple[list[Buffer], Buffer]:
-    """One distribution per clique, moved from its start to agree with the model on every overlap; and what violation is left.
+    """One distribution per clique, projected from its start onto agreement with the model; and what violation is left.
 
     The violation of a clique is the largest L1 distance to one of its maximal overlaps. `rough` stops at an agreement of
-    ROUGH, or after ROUGH_CYCLES cycles. `progress` sees (done, asked for).
+    ROUGH, or after ROUGH_CYCLES cycles.
     """
     tables: list[Buffer] = []
     violations = np.zeros(len(cliques))
@@ -52,13 +52,16 @@ def mended(
             hi += 1
         tables += _batch(known, cliques[lo:hi], start, violations[lo:hi], rough)
         lo = hi
-        if progress is not None:
-            progress(lo, len(cliques))
+        progress(Step("inferring marginals", lo, len(cliques)))
     return tables, violations
 
 
 def _batch(
-    known: Known, cliques: Sequence[Clique], start: Start, violations: Buffer, rough: bool
+    known: PseudoMarginals,
+    cliques: Sequence[Clique],
+    start: Start,
+    violations: Buffer,
+    rough: bool,
 ) -> list[Buffer]:
     domain = known.domain
     x = [np.ascontiguousarray(start(c), np.float64).reshape(-1) for c in cliques]
@@ -76,18 +79,22 @@ def _batch(
             map_at.append(places[key])
             targets.append(known.table(part).reshape(-1))
         ptr.append(len(map_at))
-    target_at = np.cumsum([len(t) for t in targets]).astype(np.int64)
+    problem = projection.Problem(
+        at=at,
+        ptr=np.array(ptr, np.int64),
+        map_at=np.array(map_at, np.int64),
+        maps=np.concatenate(pool),
+        target_at=np.cumsum([len(t) for t in targets]).astype(np.int64),
+        target=np.concatenate(targets),
+    )
     flat = np.concatenate(x)
-    mending.mend(
-        at, np.array(ptr, np.int64), np.array(map_at, np.int64), np.concatenate(pool), target_at,
-        np.concatenate(targets), flat, violations, ROUGH if rough else TOLERANCE,
-        ROUGH_CYCLES if rough else mending.CYCLES,
-    )  # fmt: skip
+    limits = (ROUGH, ROUGH_CYCLES) if rough else (TOLERANCE, projection.CYCLES)
+    projection.project(problem, flat, violations, *limits)
     return [flat[at[i] : at[i + 1]].reshape(domain.shape_of(c)) for i, c in enumerate(cliques)]
 
 
 def _map(shape: tuple[int, ...], kept: tuple[bool, ...]) -> NDArray[np.int32]:
     """Which cell of the table over the kept axes each cell belongs to."""
-    held = [n if k else 1 for n, k in zip(shape, kept, strict=True)]
-    cells = np.arange(int(np.prod(held)), dtype=np.int32).reshape(held)
+    small = [n if k else 1 for n, k in zip(shape, kept, strict=True)]
+    cells = np.arange(int(np.prod(small)), dtype=np.int32).reshape(small)
     return np.ascontiguousarray(np.broadcast_to(cells, shape)).reshape(-1)

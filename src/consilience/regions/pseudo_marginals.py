@@ -1,4 +1,4 @@
-"""Known: the tables of a model as questions see them. Which attribute sets are in the model, and what it says about them."""
+"""PseudoMarginals: tables on a region graph as questions see them: which attribute sets they decide, and what they say."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import combinations
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, CliqueVector, Domain, maximal
+from consilience.domain import Buffer, Clique, CliqueVector, Domain, Holders, maximal
 from consilience.regions.region_graph import RegionGraph
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """Pseudo-marginals on the regions of a graph, and the cliques that they are trusted on.
+class PseudoMarginals:
+    """tau on the regions of a graph, and the cliques that it is trusted on.
 
     A clique is in the model if one of `cliques` contains it. For a junction tree these are the measured cliques: the rest
     of its tables is fill, which no measurement determines. For every other graph they are the regions.
@@ -26,7 +26,9 @@ class Known:
     cliques: tuple[Clique, ...]
 
     @classmethod
-    def of(cls, graph: RegionGraph, tau: CliqueVector, measured: Iterable[Clique]) -> Known:
+    def of(
+        cls, graph: RegionGraph, tau: CliqueVector, measured: Iterable[Clique]
+    ) -> PseudoMarginals:
         listed = tuple(measured)
         roots = tuple(graph.regions[i] for i in graph.roots)
         trusted = listed if graph.kind == "junction tree" and listed else roots
@@ -37,19 +39,15 @@ class Known:
         return self.graph.domain
 
     def holds(self, clique: Clique) -> bool:
-        if not clique:
-            return True
-        return bool(frozenset.intersection(*(self._homes.get(a, frozenset()) for a in clique)))
+        """Whether the clique is in the model: its table is read off, not inferred."""
+        return not clique or bool(self._trusted.of(clique))
 
     def region_of(self, clique: Clique) -> Clique | None:
-        """The smallest region that contains the clique (the first among equals), if the clique is in the model."""
+        """The smallest region that contains the clique (the first of equals), if the clique is in the model."""
         if not self.holds(clique):
             return None
-        if not clique or clique in self.tau.layout.index:
-            return clique
-        found = frozenset.intersection(*(self._holders.get(a, frozenset()) for a in clique))
-        regions = self.graph.regions
-        return regions[min(found, key=lambda i: (self.domain.size(regions[i]), i))]
+        home = self.tau.layout.home(clique) if clique else None
+        return clique if home is None else self.tau.cliques[home]
 
     def table(self, clique: Clique) -> Buffer:
         """The distribution of a clique in the model, a new array; uniform for an attribute that nothing mentions."""
@@ -61,8 +59,8 @@ class Known:
 
     def overlaps(self, clique: Clique) -> tuple[Clique, ...]:
         """The maximal sets among the intersections of the clique with the cliques of the model: Problem 4's targets."""
-        near = frozenset().union(*(self._homes.get(a, frozenset()) for a in clique))
         kept = set(clique)
+        near = self._trusted.touching(clique)
         found: set[Clique] = {tuple([a for a in self.cliques[i] if a in kept]) for i in near}
         return maximal(self.domain, sorted(found, key=self._by_size))
 
@@ -76,17 +74,5 @@ class Known:
         return tuple(sorted(found, key=self.domain.axes))
 
     @cached_property
-    def _homes(self) -> dict[str, frozenset[int]]:
-        return _by_attribute(self.cliques)
-
-    @cached_property
-    def _holders(self) -> dict[str, frozenset[int]]:
-        return _by_attribute(self.graph.regions)
-
-
-def _by_attribute(cliques: Iterable[Clique]) -> dict[str, frozenset[int]]:
-    found: dict[str, set[int]] = {}
-    for i, clique in enumerate(cliques):
-        for a in clique:
-            found.setdefault(a, set()).add(i)
-    return {a: frozenset(s) for a, s in found.items()}
+    def _trusted(self) -> Holders:
+        return Holders(self.cliques)

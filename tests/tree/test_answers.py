@@ -7,13 +7,13 @@ from math import prod
 import numpy as np
 import pytest
 
-from consilience.inference import exact_answers
+from consilience.tree import answers
 
 
 @pytest.mark.parametrize("chunk", [1, 300, 1 << 22])
 @pytest.mark.parametrize("rows", [(3,), (4, 2), (2, 4), (3, 1, 2), (2, 3, 2, 2)])
 def test_branches_that_meet_are_summed_over_the_cells(rows, chunk, monkeypatch) -> None:
-    monkeypatch.setattr(exact_answers, "CHUNK", chunk)
+    monkeypatch.setattr(answers, "CHUNK", chunk)
     rng = np.random.default_rng(len(rows))
     cells, width = 40, 6
     values = rng.random(cells)
@@ -25,5 +25,5 @@ def test_branches_that_meet_are_summed_over_the_cells(rows, chunk, monkeypatch) 
         for carried, at in branches:
             product = np.multiply.outer(product, carried[:, at[cell]]).reshape(-1)
         expected[:, column[cell]] += values[cell] * product
-    found = exact_answers._meeting(branches, values, column, width)
+    found = answers._meeting(branches, values, column, width)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)

@@ -1,14 +1,14 @@
 """Problem 4 for many tables at once: from a start q, the table of least violation of given marginals that is closest to q in KL.
 
-Where the marginals can be met, iterative proportional fitting meets them and moves q no further than it must. Where they can
-not, entropic mirror descent on the squared violation does the same for its minimiser: both only ever multiply q by
-functions of the marginals, and that is what makes the limit the closest one. A uniform q gives maximum entropy.
+Where the marginals can be met, iterative proportional fitting projects q onto the tables that meet them. Where they cannot,
+entropic mirror descent on the squared violation does the same for its minimisers: both only ever multiply q by functions of
+the marginals, and that is what makes the limit the closest one. A uniform q gives maximum entropy.
 """
 
 from __future__ import annotations
 
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, prange
@@ -31,6 +31,40 @@ GAP = 1e-6
 after STEPS steps, or STEP_CELLS cells passed over."""
 
 
+class Problem(NamedTuple):
+    """Many tables and the marginals to give them.
+
+    Table q has cells at[q] to at[q + 1]; its targets are number ptr[q] to ptr[q + 1]. Target e wants the table at
+    target[target_at[e]:target_at[e + 1]]; maps[map_at[e]:] says which of its cells each cell of the table belongs to.
+    """
+
+    at: Any
+    ptr: Any
+    map_at: Any
+    maps: Any
+    target_at: Any
+    target: Any
+
+
+@njit(**LOOP)
+def _map(problem: Problem, e: int, n: int) -> Any:
+    return problem.maps[problem.map_at[e] : problem.map_at[e] + n]
+
+
+@njit(**LOOP)
+def _wanted(problem: Problem, e: int) -> Any:
+    return problem.target[problem.target_at[e] : problem.target_at[e + 1]]
+
+
+@njit(**LOOP)
+def _room(problem: Problem, q: int) -> Any:
+    """Scratch for the sums of the widest target of table q."""
+    widest = 0
+    for e in range(problem.ptr[q], problem.ptr[q + 1]):
+        widest = max(widest, problem.target_at[e + 1] - problem.target_at[e])
+    return np.empty(widest)
+
+
 @njit(**LOOP)
 def _sum(x: Any, to: Any, out: Any) -> None:
     out[:] = 0.0
@@ -39,29 +73,16 @@ def _sum(x: Any, to: Any, out: Any) -> None:
 
 
 @njit(**LOOP)
-def _fit(
-    x: Any,
-    first: int,
-    last: int,
-    map_at: Any,
-    maps: Any,
-    target_at: Any,
-    target: Any,
-    tolerance: float,
-    cycles: int,
-) -> float:
-    """Meet the targets in turn; the largest L1 distance that the last cycle found."""
+def _fit(problem: Problem, q: int, x: Any, tolerance: float, cycles: int) -> float:
+    """Fit the targets in turn; the largest L1 distance that the last cycle found."""
+    first, last = problem.ptr[q], problem.ptr[q + 1]
     n, least = x.size, LEAST / x.size
     worst, before = np.inf, np.inf
-    widest = 0
-    for e in range(first, last):
-        widest = max(widest, target_at[e + 1] - target_at[e])
-    sums = np.empty(widest)
+    sums = _room(problem, q)
     for cycle in range(min(cycles, max(20, int(FIT_CELLS / n)))):
         worst = 0.0
         for e in range(first, last):
-            to = maps[map_at[e] : map_at[e] + n]
-            want = target[target_at[e] : target_at[e + 1]]
+            to, want = _map(problem, e, n), _wanted(problem, e)
             have = sums[: want.size]
             _sum(x, to, have)
             distance = 0.0
@@ -81,24 +102,13 @@ def _fit(
 
 
 @njit(**LOOP)
-def _violation(
-    x: Any,
-    first: int,
-    last: int,
-    map_at: Any,
-    maps: Any,
-    target_at: Any,
-    target: Any,
-    gradient: Any,
-    sums: Any,
-) -> tuple[float, float]:
+def _violation(problem: Problem, q: int, x: Any, gradient: Any, sums: Any) -> tuple[float, float]:
     """Sum of squared distances to the targets and its gradient; the largest L1 distance as well."""
     n = x.size
     value, worst = 0.0, 0.0
     gradient[:] = 0.0
-    for e in range(first, last):
-        to = maps[map_at[e] : map_at[e] + n]
-        want = target[target_at[e] : target_at[e + 1]]
+    for e in range(problem.ptr[q], problem.ptr[q + 1]):
+        to, want = _map(problem, e, n), _wanted(problem, e)
         have = sums[: want.size]
         _sum(x, to, have)
         distance = 0.0
@@ -113,18 +123,13 @@ def _violation(
 
 
 @njit(**LOOP)
-def _descend(
-    x: Any, first: int, last: int, map_at: Any, maps: Any, target_at: Any, target: Any
-) -> float:
-    """Entropic mirror descent in place; steps grow while the divergence moved pays for the curvature, else they are undone."""
+def _descend(problem: Problem, q: int, x: Any) -> float:
+    """Entropic mirror descent in place; steps grow while KL(after || before) bounds the curvature, else they are undone."""
     n = x.size
-    widest = 0
-    for e in range(first, last):
-        widest = max(widest, target_at[e + 1] - target_at[e])
-    sums = np.empty(widest)
+    sums = _room(problem, q)
     g, y, h = np.empty(n), np.empty(n), np.empty(n)
-    f, worst = _violation(x, first, last, map_at, maps, target_at, target, g, sums)
-    rate = 1.0 / (2.0 * (last - first))
+    f, worst = _violation(problem, q, x, g, sums)
+    rate = 1.0 / (2.0 * (problem.ptr[q + 1] - problem.ptr[q]))
     for _ in range(min(STEPS, max(200, int(STEP_CELLS / n)))):
         low, mean = np.inf, 0.0
         for j in range(n):
@@ -132,7 +137,7 @@ def _descend(
             mean += g[j] * x[j]
         if mean - low <= GAP * f + 1e-15:
             break
-        mass, moved = 0.0, 0.0
+        mass, divergence = 0.0, 0.0
         for j in range(n):
             v = x[j] * exp(-rate * (g[j] - low))
             y[j] = v
@@ -141,14 +146,14 @@ def _descend(
         for j in range(n):
             y[j] /= mass
             linear += g[j] * (y[j] - x[j])
-            moved += y[j] * (-rate * (g[j] - low))
-        moved -= log(mass)  # KL(y || x)
-        after, gone = _violation(y, first, last, map_at, maps, target_at, target, h, sums)
-        if after <= f + linear + moved / rate + 1e-16 * f:
+            divergence += y[j] * (-rate * (g[j] - low))
+        divergence -= log(mass)  # KL(y || x)
+        after, worst_after = _violation(problem, q, y, h, sums)
+        if after <= f + linear + divergence / rate + 1e-16 * f:
             for j in range(n):
                 x[j] = max(y[j], 1e-300)
                 g[j] = h[j]
-            f, worst = after, gone
+            f, worst = after, worst_after
             rate *= 1.5
         else:
             rate *= 0.5
@@ -156,22 +161,12 @@ def _descend(
 
 
 @njit(**PARALLEL)
-def mend(
-    at: Any,
-    ptr: Any,
-    map_at: Any,
-    maps: Any,
-    target_at: Any,
-    target: Any,
-    x: Any,
-    violation: Any,
-    tolerance: float,
-    cycles: int,
-) -> None:
-    """Table q is x[at[q]:at[q + 1]], a distribution; its targets are edges ptr[q] to ptr[q + 1], and violation[q] the largest
-    L1 distance that is left to one. Edge e maps cells by maps[map_at[e]:] and wants target[target_at[e]:target_at[e + 1]].
+def project(problem: Problem, x: Any, violation: Any, tolerance: float, cycles: int) -> None:
+    """Project the tables x, distributions laid out by problem.at, in place; violation[q] is the largest L1 distance left.
+
     With fewer than CYCLES cycles the targets are only met roughly, and no descent follows.
     """
+    at, ptr = problem.at, problem.ptr
     for q in prange(at.size - 1):
         table = x[at[q] : at[q + 1]]
         if ptr[q + 1] == ptr[q]:
@@ -180,10 +175,10 @@ def mend(
         for j in range(table.size):
             table[j] = max(table[j], LEAST / table.size)
         start = table.copy()
-        found = _fit(table, ptr[q], ptr[q + 1], map_at, maps, target_at, target, tolerance, cycles)
+        found = _fit(problem, q, table, tolerance, cycles)
         violation[q] = 0.0 if ptr[q + 1] - ptr[q] == 1 else found
         if violation[q] > tolerance and cycles >= CYCLES:
-            left = _descend(start, ptr[q], ptr[q + 1], map_at, maps, target_at, target)
+            left = _descend(problem, q, start)
             if left < violation[q]:
                 table[:] = start
                 violation[q] = left

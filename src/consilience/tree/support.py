@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, CliqueVector
+from consilience.domain import Buffer, CliqueVector, Holders
 from consilience.kernels.proportional import add_up, locate
 from consilience.regions.junction_tree import JunctionTree
 
@@ -99,17 +100,15 @@ def strides_of(members: Members, sizes: Sequence[int]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class SupportTree:
-    """A junction tree rooted at its first clique in `order`, each clique with its possible cells.
+    """A rooted junction tree, each clique with its possible cells.
 
-    For the edge above clique c, `own[c]` says which cell of the separator each cell of c belongs to, `above[c]` the same for
-    the cells of the parent `up[c]`, and `widths[c]` how many cells of the separator are possible.
+    For the separator above clique c, `own[c]` says which of its cells each cell of c belongs to, `above[c]` the same for the
+    cells of the parent, and `widths[c]` how many of its cells are possible.
     """
 
     tree: JunctionTree
     members: tuple[Members, ...]
     cells: tuple[Cells, ...]
-    order: tuple[int, ...]
-    up: tuple[int, ...]
     own: dict[int, NDArray[np.int32]]
     above: dict[int, NDArray[np.int32]]
     widths: dict[int, int]
@@ -140,29 +139,34 @@ class SupportTree:
         cells: list[Cells] = []
         left = most
         for m in members:
-            held = set(m)
-            inside = [(k, mask) for k, mask in masks if held.issuperset(k)]
+            inside = [(k, mask) for k, mask in masks if set(m).issuperset(k)]
             found = possible_cells(m, tree.domain.shape, inside, left)
             if found is None:
                 return None
             cells.append(found)
             left -= len(found)
-        order, up = _rooted(tree)
-        at = {c: _places(tree, members, cells, c, up[c]) for c in order[1:]}
+        return cls.on(tree, cells)
+
+    @classmethod
+    def on(cls, tree: JunctionTree, cells: Sequence[Cells]) -> SupportTree:
+        """The tree on these cells, clique by clique, less those that no neighbouring clique can complete."""
+        members = tuple(tree.domain.axes(c) for c in tree.cliques)
+        below, up = tree.rooted.below, tree.rooted.up
+        at = {c: _places(tree, members, cells, c) for c in below}
         alive = [np.ones(len(c), np.bool_) for c in cells]
-        for c in reversed(order[1:]):
+        for c in reversed(below):
             alive[up[c]] &= np.isin(at[c][1], at[c][0][alive[c]])
-        for c in order[1:]:
+        for c in below:
             alive[c] &= np.isin(at[c][0], at[c][1][alive[up[c]]])
         own, above, widths = {}, {}, {}
-        for c in order[1:]:
-            below, beside = at[c][0][alive[c]], at[c][1][alive[up[c]]]
-            names, place = np.unique(np.concatenate([below, beside]), return_inverse=True)
-            own[c] = place[: len(below)].astype(np.int32)
-            above[c] = place[len(below) :].astype(np.int32)
+        for c in below:
+            mine, parents = at[c][0][alive[c]], at[c][1][alive[up[c]]]
+            names, place = np.unique(np.concatenate([mine, parents]), return_inverse=True)
+            own[c] = place[: len(mine)].astype(np.int32)
+            above[c] = place[len(mine) :].astype(np.int32)
             widths[c] = len(names)
         kept = tuple(np.ascontiguousarray(x[a]) for x, a in zip(cells, alive, strict=True))
-        return cls(tree, members, kept, tuple(order), tuple(up), own, above, widths)
+        return cls(tree, members, kept, own, above, widths)
 
     def _covers(self, targets: CliqueVector) -> bool:
         """Whether nearly all of every target's mass lies on possible cells."""
@@ -179,9 +183,22 @@ class SupportTree:
         return worst
 
     def home(self, wanted: Members) -> int:
-        """The clique with the fewest possible cells that holds these attributes."""
-        held = [c for c, m in enumerate(self.members) if set(wanted).issubset(m)]
-        return min(held, key=lambda c: (len(self.cells[c]), c))
+        """The clique with the fewest possible cells that holds these attributes, the first of equals."""
+        found = self.home_if_any(wanted)
+        assert found is not None
+        return found
+
+    def home_if_any(self, wanted: Members) -> int | None:
+        """The same where it is not known that some clique of the tree holds the attributes."""
+        return self.holders.smallest(wanted, self._counts)
+
+    @cached_property
+    def holders(self) -> Holders:
+        return Holders(self.members)
+
+    @cached_property
+    def _counts(self) -> list[int]:
+        return [len(c) for c in self.cells]
 
     @property
     def size(self) -> int:
@@ -201,29 +218,14 @@ class SupportTree:
 
 
 def _places(
-    tree: JunctionTree, members: tuple[Members, ...], cells: list[Cells], c: int, p: int
+    tree: JunctionTree, members: tuple[Members, ...], cells: Sequence[Cells], c: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which cell of the separator above clique c each cell of c belongs to, and the same for the cells of its parent."""
     sizes = tree.domain.shape
-    separator = tuple(a for a in members[c] if a in members[p])
+    separator = tree.domain.axes(tree.rooted.separator[c])
     strides = strides_of(separator, sizes)
     own, above = (
         locate(cells[i], np.array([members[i].index(a) for a in separator], np.int64), strides)
-        for i in (c, p)
+        for i in (c, tree.rooted.up[c])
     )
     return own, above
-
-
-def _rooted(tree: JunctionTree) -> tuple[list[int], list[int]]:
-    """Cliques from the largest one outwards, and the parent of each."""
-    near: list[list[int]] = [[] for _ in tree.cliques]
-    for i, j in tree.edges:
-        near[i].append(j)
-        near[j].append(i)
-    root = tree.cliques.index(tree.largest)
-    order, up = [root], [-1] * len(tree.cliques)
-    for c in order:
-        for d in near[c]:
-            if d != up[c]:
-                up[d] = c
-                order.append(d)
-    return order, up

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import consilience as cs
-from consilience.solvers.tree_point import TreePoint
+from consilience.tree.point import TreePoint
 
 DOMAIN = cs.Domain({"a": 3, "b": 2, "c": 4, "d": 2, "e": 3})
 CASES = {

@@ -1,20 +1,20 @@
-"""RootedTree: a junction tree with a root, its tables, separators and measured cliques as index arrays."""
+"""TreeArrays: a rooted junction tree with its tables, separators and measured cliques as index arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Clique, Layout
-from consilience.errors import PotentialError, RegionGraphError
+from consilience.domain import Buffer, CliqueVector, Layout
+from consilience.errors import PotentialError
 from consilience.kernels.hugin import Plan
-from consilience.oracles.elimination import align, sum_out
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.wiring import Ints, Tables, engine_members, engine_order, group, row_map
+from consilience.tree.elimination import align, sum_out
 
 SPLIT_CELLS = 1 << 15
 MOST_ITEMS = 16
@@ -22,11 +22,11 @@ MOST_ITEMS = 16
 
 
 @dataclass(frozen=True)
-class RootedTree:
-    """Cliques numbered by level from the root, which is the largest: its table is passed over once per step, others twice.
+class TreeArrays:
+    """Cliques are numbered as `tree.rooted` orders them, so that every clique comes after its parent `up[c]`.
 
-    Separator c - 1 lies between clique c and its parent `up[c]`. `below` are the separators, then the measured cliques,
-    each inside the clique `home`.
+    Separator c - 1 lies between clique c and its parent. `below` are the separators, then the measured cliques; measured
+    clique m is summed from the clique `home[m]`. Axes are in engine order (regions/wiring.py).
     """
 
     tree: JunctionTree
@@ -39,28 +39,29 @@ class RootedTree:
     home: tuple[int, ...]
 
     @classmethod
-    def of(cls, tree: JunctionTree, measured: Iterable[Iterable[str]]) -> RootedTree:
-        domain = tree.domain
+    def of(cls, tree: JunctionTree, measured: Iterable[Iterable[str]]) -> TreeArrays:
+        domain, rooted = tree.domain, tree.rooted
         layout = Layout(domain, measured)
         order = engine_order(domain)
         sizes = np.array(domain.shape, np.int64)
-        visit, up, level = _levels(tree)
-        names = [tree.cliques[i] for i in visit]
-        members = engine_members(domain, order, names)
-        held = [frozenset(m) for m in members]
-        separators = [
-            tuple(a for a in members[c] if a in held[up[c]]) for c in range(1, len(members))
-        ]
-        inside = engine_members(domain, order, layout.cliques)
+        number = {c: k for k, c in enumerate(rooted.order)}
         return cls(
             tree,
             layout,
             order,
-            up,
-            level,
-            Tables.of(members, sizes),
-            Tables.of([*separators, *inside], sizes),
-            homes(tree, names, layout.cliques),
+            tuple(number.get(rooted.up[c], -1) for c in rooted.order),
+            np.array(rooted.level, np.int64),
+            Tables.of(
+                engine_members(domain, order, [tree.cliques[c] for c in rooted.order]), sizes
+            ),
+            Tables.of(
+                [
+                    *engine_members(domain, order, [rooted.separator[c] for c in rooted.below]),
+                    *engine_members(domain, order, layout.cliques),
+                ],
+                sizes,
+            ),
+            tuple(number[tree.home(c)] for c in layout.cliques),
         )
 
     @property
@@ -100,23 +101,23 @@ class RootedTree:
         """Per edge: the longest run of last axes that the child keeps, or drops, as a whole, and where each run lands."""
         kind, run, at = np.zeros((3, len(pairs)), np.int64)
         pool: list[NDArray[np.int32]] = []
-        known: dict[tuple[tuple[int, ...], tuple[bool, ...]], tuple[int, int, int]] = {}
+        made: dict[tuple[tuple[int, ...], tuple[bool, ...]], tuple[int, int, int]] = {}
         sizes = self.cliques.sizes.tolist()
         used = 0
         for e, (c, k) in enumerate(pairs):
-            held = set(self.below.members[k])
+            inside = set(self.below.members[k])
             shape = tuple([sizes[a] for a in self.cliques.members[c]])
-            kept = tuple([a in held for a in self.cliques.members[c]])
+            kept = tuple([a in inside for a in self.cliques.members[c]])
             key = (shape, kept)
-            if key not in known:
+            if key not in made:
                 split = len(kept)
                 while split and kept[split - 1] == kept[-1]:
                     split -= 1
                 length = prod(shape[split:])
                 pool.append(row_map((*shape[:split], length), (*kept[:split], kept[-1])))
-                known[key] = (int(kept[-1]), length, used)
+                made[key] = (int(kept[-1]), length, used)
                 used += len(pool[-1])
-            kind[e], run[e], at[e] = known[key]
+            kind[e], run[e], at[e] = made[key]
         maps = np.concatenate(pool) if pool else np.zeros(0, np.int32)
         return {"kind": kind, "run": run, "map_at": at, "maps": maps}
 
@@ -149,6 +150,13 @@ class RootedTree:
         """The tables of separators and measured cliques in a buffer."""
         return _views(values, self.below)
 
+    def add_potentials(self, logs: list[Buffer], theta: CliqueVector) -> None:
+        """Add each table of theta to the cliques' log-tables, in the smallest clique that holds it."""
+        number = {c: k for k, c in enumerate(self.tree.rooted.order)}
+        for clique, table in theta.items():
+            home = number[self.tree.home(clique)]
+            logs[home] += align(table, self.tree.domain.axes(clique), self.cliques.members[home])
+
     def calibrate(self, logs: list[Buffer]) -> float:
         """Log-potentials become log-marginals, in place; the log partition function comes back."""
         members = self.cliques.members
@@ -165,9 +173,9 @@ class RootedTree:
         logs[0] -= log_partition
         for c in range(1, len(members)):
             keep, p = self.below.members[c - 1], self.up[c]
-            told = sum_out(logs[p], members[p], keep)
-            known = np.isfinite(messages[c])
-            change = np.where(known, told - np.where(known, messages[c], 0.0), 0.0)
+            message = sum_out(logs[p], members[p], keep)
+            finite = np.isfinite(messages[c])
+            change = np.where(finite, message - np.where(finite, messages[c], 0.0), 0.0)
             logs[c] += align(change, keep, members[c])
         return log_partition
 
@@ -178,63 +186,3 @@ def _views(values: Buffer, tables: Tables) -> list[Buffer]:
         values[tables.at[i] : ends[i]].reshape([int(tables.sizes[a]) for a in m])
         for i, m in enumerate(tables.members)
     ]
-
-
-def _levels(tree: JunctionTree) -> tuple[list[int], tuple[int, ...], Ints]:
-    """Cliques breadth first from the root; the number of each one's parent; where each level starts.
-
-    The root is the largest clique; among equals the one nearest to the middle of the tree, for few levels.
-    """
-    near: list[list[int]] = [[] for _ in tree.cliques]
-    for i, j in tree.edges:
-        near[i].append(j)
-        near[j].append(i)
-    one_end = _distances(near, max(_distances(near, 0).items(), key=_far)[0])
-    last = max(one_end.items(), key=_far)[0]
-    other_end = _distances(near, last)
-    most = tree.domain.size(tree.largest)
-    largest = [i for i, c in enumerate(tree.cliques) if tree.domain.size(c) == most]
-    root = min(largest, key=lambda i: (max(one_end[i], other_end[i]), i))
-    depth = _distances(near, root)
-    visit = list(depth)
-    number = {i: c for c, i in enumerate(visit)}
-    up = [-1] + [number[next(j for j in near[i] if depth[j] < depth[i])] for i in visit[1:]]
-    starts = np.flatnonzero(np.diff([depth[i] for i in visit], prepend=-1))
-    return visit, tuple(up), np.append(starts, len(visit)).astype(np.int64)
-
-
-def _distances(near: list[list[int]], start: int) -> dict[int, int]:
-    """Steps from one clique to every other, nearest first."""
-    found = {start: 0}
-    queue = [start]
-    for i in queue:
-        for j in near[i]:
-            if j not in found:
-                found[j] = found[i] + 1
-                queue.append(j)
-    return found
-
-
-def _far(pair: tuple[int, int]) -> tuple[int, int]:
-    return pair[1], -pair[0]
-
-
-def homes(
-    tree: JunctionTree, cliques: Sequence[Clique], measured: tuple[Clique, ...]
-) -> tuple[int, ...]:
-    """The first smallest clique of the tree that holds each measured one."""
-    holders: dict[str, set[int]] = {}
-    for c, clique in enumerate(cliques):
-        for a in clique:
-            holders.setdefault(a, set()).add(c)
-    cells = [tree.domain.size(c) for c in cliques]
-    found_in = []
-    for clique in measured:
-        found = set.intersection(*(holders[a] for a in clique)) if clique else {0}
-        if not found:
-            raise RegionGraphError(
-                f"every clique must lie inside a clique of the junction tree, got {clique}; "
-                "build the tree from these cliques (JunctionTree.of)"
-            )
-        found_in.append(min(found, key=lambda c: (cells[c], c)))
-    return tuple(found_in)

@@ -1,13 +1,14 @@
 """Exact marginals of a calibrated junction tree, in a clique or out of it, for many attribute sets.
 
-What is asked for is carried through the tree: P(r | S') = sum over the cells of a clique between S and S' of
+The asked attributes are passed through the tree as messages: P(r | S') = sum over the cells of a clique between S and S' of
 P(r | S) P(cell | S'), where r are the asked attributes met so far. A separator lists only its possible cells, so that a step
-is a product with a sparse matrix, and what was carried for one question serves the next.
+is a product with a sparse matrix, and the messages of one question serve the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -15,29 +16,72 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from consilience.domain import Buffer
-from consilience.inference.support import Members
-from consilience.inference.tree_fit import TreeFit
+from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.kernels.proportional import add_up
 from consilience.memory import check_capacity
+from consilience.regions.junction_tree import JunctionTree
+from consilience.tree.fit import TreeFit
+from consilience.tree.support import Members
 
 KEPT = 50_000_000
 """Numbers that are kept for the next question."""
 CHUNK = 1 << 22
-"""Numbers held at a time where branches of the tree meet."""
+"""Numbers alive at a time where branches of the tree meet."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Backbone:
+    """p_B, a distribution over the whole domain: the product of the tree's tables over those of its separators.
+
+    `cliques` are the in-model cliques that it was fitted to. `whole` says whether those are all there are, so that p_B is
+    the exact model. `missed` are the others, and how far p_B is from the model there in L1, the worst first.
+    """
+
+    cliques: tuple[Clique, ...]
+    fit: TreeFit
+    whole: bool
+    missed: tuple[tuple[Clique, float], ...] = ()
+
+    @property
+    def tree(self) -> JunctionTree:
+        return self.fit.support.tree
+
+    @property
+    def misfit(self) -> float:
+        """The largest L1 distance between the model's table of a chosen clique and p_B's."""
+        return self.fit.misfit
+
+    @cached_property
+    def beliefs(self) -> CliqueVector:
+        """One calibrated table per clique of the tree, in full."""
+        return self.fit.beliefs()
+
+    def marginal(self, attributes: Iterable[str]) -> Buffer:
+        """The exact marginal of p_B on any attributes, a distribution; axes in domain order."""
+        return self.answers.marginal(attributes)
+
+    @cached_property
+    def answers(self) -> TreeAnswers:
+        return TreeAnswers(self.fit)
+
+    def __repr__(self) -> str:
+        part = "every clique" if self.whole else f"{len(self.cliques)} cliques"
+        cells = f"{self.fit.support.size:,} of {self.tree.cells:,} cells possible"
+        return f"Backbone({part}, {cells}, misfit {self.misfit:.1g})"
 
 
 class TreeAnswers:
-    """Marginals of the distribution that a fitted tree stands for. What was carried is kept."""
+    """Marginals of the distribution that a fitted tree stands for. Its messages are kept for later questions."""
 
     def __init__(self, fit: TreeFit) -> None:
         self.fit, self.support = fit, fit.support
         self.sizes = self.support.tree.domain.shape
-        self.near: list[list[int]] = [[] for _ in self.support.members]
-        for c in self.support.order[1:]:
-            self.near[c].append(self.support.up[c])
-            self.near[self.support.up[c]].append(c)
-        self._carried: dict[tuple[int, int, Members], Buffer] = {}
+        rooted = self.support.tree.rooted
+        self.near = [
+            [p for p in (rooted.up[c], *rooted.children[c]) if p >= 0]
+            for c in range(len(rooted.up))
+        ]
+        self._messages: dict[tuple[int, int, Members], Buffer] = {}
         self._stored = 0
         self._summed: dict[tuple[int, Members], Buffer] = {}
 
@@ -45,9 +89,8 @@ class TreeAnswers:
         """A distribution over these attributes, axes in domain order."""
         domain = self.support.tree.domain
         wanted = domain.axes(domain.clique(attributes))
-        held = [c for c, m in enumerate(self.support.members) if set(wanted).issubset(m)]
-        if held:
-            home = min(held, key=lambda c: (len(self.support.cells[c]), c))
+        home = self.support.home_if_any(wanted)
+        if home is not None:
             return self._sum(home, wanted).copy()
         needed = self.price(attributes)
         check_capacity(f"the exact marginal of {len(wanted)} attributes", 3 * 8 * needed, None)
@@ -59,10 +102,10 @@ class TreeAnswers:
         return np.ascontiguousarray(found / found.sum())
 
     def price(self, attributes: Iterable[str]) -> int:
-        """Numbers in the largest table that would be carried for a question; nothing is allocated."""
+        """Numbers in the largest message that a question needs; nothing is allocated."""
         domain = self.support.tree.domain
         wanted = domain.axes(domain.clique(attributes))
-        if any(set(wanted).issubset(m) for m in self.support.members):
+        if self.support.holders.of(wanted):
             return prod(self.sizes[a] for a in wanted)
         return self._price(self._root(wanted), -1, frozenset(wanted))
 
@@ -82,15 +125,7 @@ class TreeAnswers:
     def _root(self, wanted: Members) -> int:
         """Where branches meet: the smallest clique that holds the wanted attribute with the largest table of its own."""
         last = max(wanted, key=lambda a: (self.sizes[a], a))
-        return min(self._holders[last], key=lambda c: (len(self.support.cells[c]), c))
-
-    @cached_property
-    def _holders(self) -> dict[int, list[int]]:
-        holders: dict[int, list[int]] = {}
-        for c, members in enumerate(self.support.members):
-            for a in members:
-                holders.setdefault(a, []).append(c)
-        return holders
+        return self.support.home((last,))
 
     def _branches(
         self, c: int, toward: int, wanted: frozenset[int]
@@ -134,8 +169,8 @@ class TreeAnswers:
         At the root (toward = -1) there is one column: P(wanted).
         """
         key = (c, toward, tuple(sorted(wanted)))
-        if toward >= 0 and key in self._carried:
-            return self._carried[key]
+        if toward >= 0 and key in self._messages:
+            return self._messages[key]
         branches = self._branches(c, toward, wanted)
         own = self._own(c, toward, wanted)
         width, to = self._columns(c, toward)
@@ -156,11 +191,11 @@ class TreeAnswers:
         return found
 
     def _keep(self, key: tuple[int, int, Members], found: Buffer) -> None:
-        """What was carried is carried again for other questions; past KEPT numbers the store starts anew."""
+        """Keep a message for other questions; past KEPT numbers the store starts anew."""
         if self._stored + found.size > KEPT:
-            self._carried.clear()
+            self._messages.clear()
             self._stored = 0
-        self._carried[key] = found
+        self._messages[key] = found
         self._stored += found.size
 
     def _columns(self, c: int, toward: int) -> tuple[int, NDArray[np.int64]]:
@@ -168,22 +203,22 @@ class TreeAnswers:
         support = self.support
         if toward < 0:
             return 1, np.zeros(len(support.cells[c]), np.int64)
-        if support.up[c] == toward:
+        if support.tree.rooted.up[c] == toward:
             return support.widths[c], support.own[c].astype(np.int64)
         return support.widths[toward], support.above[toward].astype(np.int64)
 
 
 Branch = tuple[Buffer, NDArray[np.int64]]
-"""What is carried from a neighbour, a column per cell of the separator; and the column of each cell of the clique."""
+"""A message from a neighbour, a column per cell of the separator; and the column of each cell of the clique."""
 
 
 def _meeting(
     branches: list[Branch], values: Buffer, column: NDArray[np.int64], width: int
 ) -> Buffer:
-    """Branches meet in a clique: sum over its cells of the product of what each branch says there."""
+    """Branches meet in a clique: sum over its cells of the product of the branches' messages."""
     order = sorted(range(len(branches)), key=lambda k: len(branches[k][0]))
     (short, at), *others = (branches[k] for k in order)
-    wide = len(values) * prod(len(carried) for carried, _ in others[:-1])
+    wide = len(values) * prod(len(message) for message, _ in others[:-1])
     step = max(1, CHUNK // wide) if others else len(short)
     parts = [
         _contracted([(short[lo : lo + step], at), *others], values, column, width)
@@ -200,16 +235,16 @@ def _contracted(
     """The same in the order given. Cells that differ only in what is summed over are joined before the last branch, the
     longest, is multiplied in: block by block, a block per column.
     """
-    *before, (carried, at) = branches
-    seps = carried.shape[1]
+    *before, (message, at) = branches
+    seps = message.shape[1]
     if not before:
         step = sparse.csr_array((values, (at, column)), shape=(seps, width))
-        return np.asarray(carried @ step)
+        return np.asarray(message @ step)
     keys, place = np.unique(column * seps + at, return_inverse=True)
     made = _contracted(before, values, place, len(keys))
-    found = np.empty((width, len(made), len(carried)))
+    found = np.empty((width, len(made), len(message)))
     ends = np.searchsorted(keys, seps * np.arange(width + 1))
     for c in range(width):
         block = slice(ends[c], ends[c + 1])
-        np.matmul(made[:, block], carried[:, keys[block] % seps].T, out=found[c])
+        np.matmul(made[:, block], message[:, keys[block] % seps].T, out=found[c])
     return np.moveaxis(found, 0, -1).reshape(-1, width)

@@ -87,11 +87,15 @@ class JunctionTree:
     @cached_property
     def rooted(self) -> Rooting:
         """The tree rooted at its largest clique, whose table is then passed over once where the others are twice."""
+        return self.rooted_at(self.cliques.index(self.largest))
+
+    def rooted_at(self, root: int) -> Rooting:
+        """The same from another clique, where it matters which one: a pass downwards leaves the root's table as it is."""
         near: list[list[int]] = [[] for _ in self.cliques]
         for i, j in self.edges:
             near[i].append(j)
             near[j].append(i)
-        order = [self.cliques.index(self.largest)]
+        order = [root]
         up, depth = [-1] * len(near), [0] * len(near)
         for c in order:
             for d in near[c]:

@@ -14,16 +14,17 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.regions.agreement import sum_from_parents
-from consilience.regions.junction_tree import JunctionTree
+from consilience.regions.junction_tree import JunctionTree, Rooting
 from consilience.regions.region_graph import RegionGraph
 
 
 @dataclass(frozen=True, eq=False)
 class TreePoint:
-    """A junction tree's region graph with the tree that its regions without parents make."""
+    """A junction tree's region graph, and the tree that its regions without parents make, rooted at the first of them."""
 
     graph: RegionGraph
     tree: JunctionTree
+    rooted: Rooting
 
     @classmethod
     def of(cls, graph: RegionGraph) -> TreePoint | None:
@@ -32,12 +33,14 @@ class TreePoint:
             return None
         roots = [graph.regions[i] for i in graph.roots]
         tree = JunctionTree.of(graph.domain, roots)
-        return cls(graph, tree) if set(roots) <= set(tree.cliques) else None
+        if not set(roots) <= set(tree.cliques):
+            return None
+        return cls(graph, tree, tree.rooted_at(tree.cliques.index(roots[0])))
 
     def near(self, tables: CliqueVector) -> CliqueVector:
         """Tables of every region of one distribution, from non-negative tables of the regions without parents."""
         tau = CliqueVector(self.graph.layout)
-        tree, rooted = self.tree, self.tree.rooted
+        tree, rooted = self.tree, self.rooted
         for c in rooted.order:
             clique, shared = tree.cliques[c], set(rooted.separator[c])
             if clique not in tau.layout.index:  # an attribute that nothing measures

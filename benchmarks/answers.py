@@ -74,7 +74,7 @@ def measure() -> dict[str, Any]:
     data, domain, noisy, total = problem()
     for _ in range(2):  # the second time nothing is compiled or loaded
         began = process_time()
-        model = cs.reconstruct(domain, noisy, total=total, consistency="local")
+        model = cs.reconstruct(domain, noisy, total=total, fit=cs.LeastSquares(consistency="local"))
         fitted = process_time()
         model.prepare()
         ready = process_time()

@@ -74,13 +74,19 @@ def measure(kind: str) -> dict[str, Any]:
     domain, cliques, stddev = problem(kind)
     small = cs.Domain({"x": 3, "y": 3, "z": 3})
     for consistency in ("local", "global"):
-        cs.reconstruct(small, noisy(small, [("x", "y"), ("y", "z")], 10.0), consistency=consistency)
+        cs.reconstruct(
+            small,
+            noisy(small, [("x", "y"), ("y", "z")], 10.0),
+            fit=cs.LeastSquares(consistency=consistency),
+        )
     measured = noisy(domain, cliques, stddev)
     options: dict[str, Any] = {"memory": "16 GB", "consistency": "global" if kind == "tree" else "local"}  # fmt: skip
     planned = cs.plan(domain, measured, **options)
     before = peak_bytes()
     taken, model = timed(
-        lambda: cs.reconstruct(domain, measured, total=RECORDS, tolerance=1e-3, **options)
+        lambda: cs.reconstruct(
+            domain, measured, total=RECORDS, fit=cs.LeastSquares(tolerance=1e-3), **options
+        )
     )
     return {
         "cells": model.graph.cells, "consistency": planned.consistency, "planned": planned.bytes, "peak": peak_bytes() - before,

@@ -95,10 +95,14 @@ def adult() -> dict[str, Any]:
     pairs = list(itertools.combinations(names, 2))
     chosen = [pairs[i] for i in np.random.RandomState(0).choice(len(pairs), 32, replace=False)]
     small, few = mixture(ADULT[:4], list(itertools.combinations(names[:4], 2))[:3], STDDEV)
-    cs.reconstruct(small, few, total=RECORDS, consistency="local")  # reads the JIT cache
+    cs.reconstruct(
+        small, few, total=RECORDS, fit=cs.LeastSquares(consistency="local")
+    )  # reads the JIT cache
     domain, measured = mixture(ADULT, chosen, STDDEV)
     began = perf_counter()
-    model = cs.reconstruct(domain, measured, total=RECORDS, consistency="local", tolerance=GAP)
+    model = cs.reconstruct(
+        domain, measured, total=RECORDS, fit=cs.LeastSquares(consistency="local", tolerance=GAP)
+    )
     ours = perf_counter() - began
     best = model.diagnostics.bound
     loss = cs.SquaredLoss(domain, measured, RECORDS)

@@ -41,7 +41,9 @@ def rows(full: bool = False) -> Iterator[Row]:
 def measure() -> dict[str, Any]:
     names = [f"a{i}" for i in range(len(FIRE))]
     domain, measured = mixture(FIRE, list(combinations(names, 2)), STDDEV)
-    model = cs.reconstruct(domain, measured, total=RECORDS, consistency="local", tolerance=1e-4)
+    model = cs.reconstruct(
+        domain, measured, total=RECORDS, fit=cs.LeastSquares(consistency="local", tolerance=1e-4)
+    )
     began = perf_counter()
     model.sample(1000, 0)  # makes the backbone, reads the JIT cache
     middle = perf_counter()

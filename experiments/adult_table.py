@@ -68,11 +68,16 @@ def columns(trial: int) -> dict[str, Callable[..., object]]:
     relaxed = cs.baselines.relaxed_projection
     return {
         "noisy": noisy,
-        "local": lambda d, m, n: cs.reconstruct(d, m, total=n, consistency="local", tolerance=1e-5),
-        "local-10000": lambda d, m, n: cs.reconstruct(
-            d, m, total=n, consistency="local", solver="prox", iterations=10_000
+        "local": lambda d, m, n: cs.reconstruct(
+            d, m, total=n, fit=cs.LeastSquares(consistency="local", tolerance=1e-5)
         ),
-        "prior": lambda d, m, n: cs.reconstruct(d, m, total=n, prior="independence"),
+        "local-10000": lambda d, m, n: cs.reconstruct(
+            d,
+            m,
+            total=n,
+            fit=cs.LeastSquares(consistency="local", solver="prox", iterations=10_000),
+        ),
+        "prior": lambda d, m, n: cs.reconstruct(d, m, total=n, fit=cs.Shrunk()),
         "priview": lambda d, m, n: cs.baselines.priview(d, m, total=n),
         "priview-norm-sub": lambda d, m, n: cs.baselines.priview(
             d, m, total=n, nonnegativity="norm-sub"

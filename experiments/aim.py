@@ -40,7 +40,9 @@ def budget(epsilon: float) -> Budget:
 
 def ours(data: cs.Dataset, epsilon: float, seed: int, variant: str) -> dict[str, object]:
     workload = cs.all_marginals(data.domain, 3)
-    ready = AIM(workload, tolerance=1e-4, **OPTIONS[variant]).calibrate(budget(epsilon))
+    ready = AIM(workload, fit=cs.LeastSquares(tolerance=1e-4), **OPTIONS[variant]).calibrate(
+        budget(epsilon)
+    )
     began = time.perf_counter()
     run = ready.start(data, noise=SeededNoise(seed=seed))
     for made in run:

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import consilience as cs
-from consilience.inference import Model, reconstruct
+from consilience.fits import reconstruct
+from consilience.inference import Model
 
 FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SMALL = cs.Domain({"a": 2, "b": 3, "c": 4, "d": 2, "e": 3})
@@ -107,7 +108,9 @@ def small(fits: int) -> None:
                 given["total"] = float(table.sum())
             tables = {tuple(w): marginal(SMALL, table, w) for w in ("abc", "bcd", "cde", "ae")}
             made = measure(tables, sigma, noise, rng)
-            model = reconstruct(SMALL, made, consistency="local", tolerance=1e-4, **given)
+            model = reconstruct(
+                SMALL, made, fit=cs.LeastSquares(consistency="local", tolerance=1e-4), **given
+            )
             examine(model, tables, sigma, tallies, seed, 50 if "prior" not in given else 15)
         show(name, tallies)
 
@@ -125,7 +128,10 @@ def adult(fits: int) -> None:
         for seed in range(fits):
             made = measure(tables, sigma, "gaussian", np.random.default_rng(seed))
             model = reconstruct(
-                domain, made, total=float(len(codes)), consistency="local", tolerance=1e-4
+                domain,
+                made,
+                total=float(len(codes)),
+                fit=cs.LeastSquares(consistency="local", tolerance=1e-4),
             )
             examine(model, tables, sigma, tallies, seed, 50)
         show(f"epsilon {epsilon:g}", tallies)

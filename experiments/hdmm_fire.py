@@ -64,11 +64,13 @@ def run(data: cs.Dataset, k: int, method: str, seed: int, tolerance: float) -> d
     asked = workload(data.domain, k)
     start = time.perf_counter()
     if method == "residuals":
-        ready = ResidualPlanner(asked, consistency="local").calibrate(UNIT)
+        ready = ResidualPlanner(asked, fit=cs.LeastSquares(consistency="local")).calibrate(UNIT)
     else:
         noise, budget = ("gaussian", UNIT) if method == "gaussian" else ("laplace", PURE)
         slack = {"even": 0.1, "optimum": 0.0}.get(method, 0.004)
-        ready = HDMM(asked, noise=noise, slack=slack, consistency="local").calibrate(budget)
+        ready = HDMM(
+            asked, noise=noise, slack=slack, fit=cs.LeastSquares(consistency="local")
+        ).calibrate(budget)
     planned = time.perf_counter()
     release = ready.measure(data, noise=SeededNoise(seed=seed))
     exact = data.marginals(asked)

@@ -30,7 +30,9 @@ CHARGED = 3 / 2
 def one_run(data: cs.Dataset, epsilon: float, seed: int, rounds: int) -> list[dict[str, float]]:
     workload = cs.all_marginals(data.domain, 2)
     truth = data.marginals(workload)
-    mechanism = MWEM.as_published(workload, epsilon, rounds, consistency="local")
+    mechanism = MWEM.as_published(
+        workload, epsilon, rounds, fit=cs.LeastSquares(consistency="local")
+    )
     budget = Budget(epsilon=CHARGED * epsilon * len(workload), neighbours="replace-one")
     run = mechanism.calibrate(budget).start(data, noise=SeededNoise(seed=seed))
     rows, spent, began = [], 0.0, time.perf_counter()

@@ -67,7 +67,7 @@ def calibrated(variant: str, workload: cs.Workload, rounds: int) -> CalibratedMW
         "gaussian",
         choose / (choose + measure),
         "cells",
-        prior="independence",
+        fit=cs.Shrunk(),
         **local,
     )
     return mechanism.calibrate(Budget(rho=105 * (choose + measure), neighbours="replace-one"))

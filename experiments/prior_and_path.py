@@ -86,10 +86,13 @@ def one_run(data: cs.Dataset, way: int, epsilon: float, seed: int) -> dict[str, 
 
     began = time.perf_counter()
     plain = cs.reconstruct(
-        data.domain, measured, total=data.records, consistency="local", tolerance=1e-5
+        data.domain,
+        measured,
+        total=data.records,
+        fit=cs.LeastSquares(consistency="local", tolerance=1e-5),
     )
     middle = time.perf_counter()
-    pulled = cs.reconstruct(data.domain, measured, total=data.records, prior="independence")
+    pulled = cs.reconstruct(data.domain, measured, total=data.records, fit=cs.Shrunk())
     return {
         "cliques": len(cliques),
         "plain": distance(plain),

@@ -123,15 +123,15 @@ def rho_of(epsilon: float) -> float:
 
 
 def planner(data: cs.Dataset, cliques: Cliques, epsilon: float, seed: int, fit: bool) -> Tables:
-    ready = ResidualPlanner(cs.Workload(data.domain, cliques), consistency="local").calibrate(
-        cs.Budget(rho=rho_of(epsilon), neighbours="add-remove")
-    )
+    ready = ResidualPlanner(
+        cs.Workload(data.domain, cliques), fit=cs.LeastSquares(consistency="local")
+    ).calibrate(cs.Budget(rho=rho_of(epsilon), neighbours="add-remove"))
     release = ready.measure(data, noise=SeededNoise(seed=seed))
     if not fit:
         straight = ready.unbiased(release)
         return {c: np.asarray(straight[c]) for c in cliques}
     model = cs.reconstruct(
-        data.domain, list(ready.evidence(release)), total=float(data.records), consistency="local", tolerance=1e-4
+        data.domain, list(ready.evidence(release)), total=float(data.records), fit=cs.LeastSquares(consistency="local", tolerance=1e-4)
     )  # fmt: skip
     return dict(zip(cliques, model.marginals(cliques), strict=True))
 
@@ -158,7 +158,10 @@ def run(data: cs.Dataset, way: int, epsilon: float, seed: int, method: str) -> d
     def local() -> Tables:
         values = [cs.Measurement(c, y, stddev=width) for c, y in given.items()]
         model = cs.reconstruct(
-            data.domain, values, total=total, consistency="local", tolerance=1e-5
+            data.domain,
+            values,
+            total=total,
+            fit=cs.LeastSquares(consistency="local", tolerance=1e-5),
         )
         rounds.append(model.diagnostics.iterations)
         return dict(zip(cliques, model.marginals(cliques), strict=True))

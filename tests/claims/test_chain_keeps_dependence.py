@@ -43,7 +43,9 @@ def test_a_reconstructed_model_keeps_the_correlation(consistency: str) -> None:
         cs.Measurement(c, 1e6 * marginal(domain, p, c), stddev=1.0)
         for c in (("a", "b"), ("b", "c"))
     ]
-    model = cs.reconstruct(domain, made, total=1e6, consistency=consistency, tolerance=1e-10)
+    model = cs.reconstruct(
+        domain, made, total=1e6, fit=cs.LeastSquares(consistency=consistency, tolerance=1e-10)
+    )
     truth = marginal(domain, p, ("a", "c"))
 
     def correlation(t: np.ndarray) -> float:

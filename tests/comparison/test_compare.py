@@ -113,7 +113,7 @@ def test_thinning_ranks_methods_as_the_truth_does_and_estimates_their_distance()
             )
             for m in given
         ]
-        fit = cs.reconstruct(DOMAIN, wide, total=TOTAL, consistency="local")
+        fit = cs.reconstruct(DOMAIN, wide, total=TOTAL, fit=cs.LeastSquares(consistency="local"))
         apart = [np.square(fit.marginal(c) - truth[c]).sum() for c in CLIQUES]
         squares.append(sum(apart) / 48)
     noisy, local = np.mean(judged, axis=0)

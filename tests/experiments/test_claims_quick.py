@@ -99,7 +99,7 @@ def test_grem_lnn_is_the_same_programme() -> None:
     basis = rivals.Residuals(domain, cliques)
     theirs, rounds = rivals.dual_ascent(basis, given, 400.0)
     model = cs.reconstruct(
-        domain, [cs.Measurement(c, y, stddev=15.0) for c, y in given.items()], total=400, consistency="local"
+        domain, [cs.Measurement(c, y, stddev=15.0) for c, y in given.items()], total=400, fit=cs.LeastSquares(consistency="local")
     )  # fmt: skip
     straight = basis.tables(rivals.least_squares(basis, given, 400.0))
     assert rounds > 3

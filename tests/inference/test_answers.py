@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from claims.judges import marginal
 from consilience.domain import Domain
 from consilience.errors import CapacityError, ConsilienceError, DomainError
-from consilience.inference import Model, load, reconstruct
+from consilience.fits import LeastSquares, load, reconstruct
+from consilience.inference import Model
 from consilience.inference.filters import selection
 from consilience.inference.out_of_model import METHODS
 from consilience.measurements import Measurement
@@ -21,9 +22,13 @@ from consilience.regions import RegionGraph
 from inference.cases import maximum_entropy
 from solvers.problems import RECORDS, D, marginal_of, noisy, true_counts
 
-LOCAL = reconstruct(D, noisy(D, "ab bc cd ac", 1), total=RECORDS, consistency="local")
-GLOBAL = reconstruct(D, noisy(D, "ab bc cd ad", 2), total=RECORDS, consistency="global")
-FACTOR = reconstruct(D, noisy(D, "abc bcd de", 3), consistency="factor")
+LOCAL = reconstruct(
+    D, noisy(D, "ab bc cd ac", 1), total=RECORDS, fit=LeastSquares(consistency="local")
+)
+GLOBAL = reconstruct(
+    D, noisy(D, "ab bc cd ad", 2), total=RECORDS, fit=LeastSquares(consistency="global")
+)
+FACTOR = reconstruct(D, noisy(D, "abc bcd de", 3), fit=LeastSquares(consistency="factor"))
 MODELS = {"local": LOCAL, "global": GLOBAL, "factor": FACTOR}
 CALLS = [s for k in range(5) for s in combinations(D.attributes, k)]
 
@@ -156,7 +161,7 @@ def chain_model() -> Model:
     domain = Domain({"a": 2, "b": 2, "c": 2, "d": 3})
     tied = np.array([[450.0, 50.0], [50.0, 450.0]])
     made = [Measurement(("a", "b"), tied, stddev=5.0), Measurement(("b", "c"), tied, stddev=5.0)]
-    return reconstruct(domain, made, total=1000.0, consistency="local")
+    return reconstruct(domain, made, total=1000.0, fit=LeastSquares(consistency="local"))
 
 
 def test_trust_says_what_an_answer_rests_on() -> None:
@@ -208,7 +213,7 @@ def test_standard_errors_on_request_are_those_of_refits() -> None:
             Measurement(c, tied + rng.normal(scale=5.0, size=(2, 2)), stddev=5.0)
             for c in (("a", "b"), ("b", "c"))
         ]
-        fit = reconstruct(model.domain, made, total=1000.0, consistency="local")
+        fit = reconstruct(model.domain, made, total=1000.0, fit=LeastSquares(consistency="local"))
         draws.append(fit.marginal(("a", "c")))
     spread = np.std(draws, axis=0)
     assert found.stderr is not None
@@ -220,7 +225,7 @@ def test_over_saturated_estimation_is_in_the_model() -> None:
     table = true_counts(D, 5)
     made = [Measurement(tuple(c), marginal_of(D, table, c), stddev=1.0) for c in ("ab", "bc")]
     graph = RegionGraph.saturated(D, [("a", "b"), ("b", "c")], extra=[("a", "b", "c")])
-    model = reconstruct(D, made, consistency=graph)
+    model = reconstruct(D, made, fit=LeastSquares(consistency=graph))
     assert model.in_model(("a", "c"))
     assert model.trust(("a", "c")).links == ()
     with pytest.raises(

@@ -14,7 +14,8 @@ from scipy.sparse.linalg import aslinearoperator
 
 from consilience.domain import Domain
 from consilience.errors import ModelFileError
-from consilience.inference import Model, load, reconstruct
+from consilience.fits import LeastSquares, load, reconstruct
+from consilience.inference import Model
 from consilience.inference.packing import VERSION
 from consilience.measurements import Kronecker, Measurement, Prefix, Ranges
 from consilience.regions import RegionGraph
@@ -49,7 +50,7 @@ def with_queries() -> Model:
         Measurement(("d", "e"), np.full((2, 3), 160.0), stddev=7.0),
         Measurement((), [RECORDS], stddev=1.5),
     ]
-    return reconstruct(D, made, iterations=20)
+    return reconstruct(D, made, fit=LeastSquares(iterations=20))
 
 
 MODELS = {
@@ -134,7 +135,9 @@ def test_any_names_and_sizes_survive(tmp_path_factory, names, sizes, seed) -> No
         )
         for c in (names[:2], names[-1:])
     ]
-    model = reconstruct(domain, made, total=float(rng.uniform(1, 1e9)), iterations=2)
+    model = reconstruct(
+        domain, made, total=float(rng.uniform(1, 1e9)), fit=LeastSquares(iterations=2)
+    )
     path = tmp_path_factory.mktemp("files") / "m.npz"
     model.save(path)
     assert_same(model, load(path))
@@ -160,7 +163,7 @@ def test_a_query_that_is_code_is_refused_before_anything_is_written(tmp_path: Pa
         D,
         [Measurement(("a", "b"), SIX @ np.ones(6), stddev=1.0, query=code)],
         total=6.0,
-        iterations=2,
+        fit=LeastSquares(iterations=2),
     )
     with pytest.raises(
         ModelFileError, match=r"queries that are numbers, got Operator.*as a matrix"

@@ -7,14 +7,21 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
-from consilience.inference import Model, reconstruct
+from consilience.fits import LeastSquares, Shrunk, reconstruct
+from consilience.inference import Model
 from consilience.measurements import Measurement, Prefix
 from solvers.problems import RECORDS, D, marginal_of, noisy, true_counts
 
-MODEL = reconstruct(D, noisy(D, "abc bcd de", 1), total=RECORDS, consistency="local")
-GLOBAL = reconstruct(D, noisy(D, "ab bc cd ad", 2), total=RECORDS, consistency="global")
+MODEL = reconstruct(
+    D, noisy(D, "abc bcd de", 1), total=RECORDS, fit=LeastSquares(consistency="local")
+)
+GLOBAL = reconstruct(
+    D, noisy(D, "ab bc cd ad", 2), total=RECORDS, fit=LeastSquares(consistency="global")
+)
 FACTOR = reconstruct(
-    D, noisy(D, "abc bcd de", 3), consistency="factor", solver="prox", iterations=30
+    D,
+    noisy(D, "abc bcd de", 3),
+    fit=LeastSquares(consistency="factor", solver="prox", iterations=30),
 )
 MODELS = {"local": MODEL, "global": GLOBAL, "factor": FACTOR}
 
@@ -106,7 +113,7 @@ def test_without_noise_the_truth_comes_back() -> None:
         Measurement(tuple(c), marginal_of(D, table, c), stddev=1.0) for c in ("abc", "bcd", "de")
     ]
     for consistency in ("local", "global", "factor"):
-        model = reconstruct(D, made, consistency=consistency)
+        model = reconstruct(D, made, fit=LeastSquares(consistency=consistency))
         assert model.total == pytest.approx(RECORDS)
         for m in made:
             np.testing.assert_allclose(model.marginal(m.attributes), m.values, atol=1e-2)
@@ -115,7 +122,7 @@ def test_without_noise_the_truth_comes_back() -> None:
 def test_measurements_in_any_axis_order_are_the_same_model() -> None:
     made = noisy(D, "abc bcd de", 1)
     turned = [Measurement(m.attributes[::-1], m.values.transpose(), stddev=m.stddev) for m in made]
-    other = reconstruct(D, turned, total=RECORDS, consistency="local")
+    other = reconstruct(D, turned, total=RECORDS, fit=LeastSquares(consistency="local"))
     np.testing.assert_array_equal(other.tau.values, MODEL.tau.values)
 
 
@@ -142,11 +149,11 @@ def test_words() -> None:
 
 def test_a_prior_is_said_to_be_one() -> None:
     made = noisy(D, "ab bc cd ac", 6, (60.0,))
-    model = reconstruct(D, made, total=RECORDS, prior="independence")
+    model = reconstruct(D, made, total=RECORDS, fit=Shrunk())
     assert model.diagnostics.prior == "independence"
     assert "biased" in str(model.diagnostics)
     table = model.marginal(("a", "b"))
     assert table.min() >= 0
     assert table.sum() == pytest.approx(RECORDS)
     with pytest.raises(ConsilienceError, match="needs every region without parents measured"):
-        reconstruct(D, made, total=RECORDS, prior="independence", consistency="global")
+        reconstruct(D, made, total=RECORDS, fit=Shrunk(consistency="global"))

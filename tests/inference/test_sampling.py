@@ -19,7 +19,7 @@ from scipy.stats import binom, chi2
 from consilience.data import POPULATION_SCHEMA, population
 from consilience.domain import CliqueVector, Domain
 from consilience.errors import ConsilienceError
-from consilience.inference import reconstruct
+from consilience.fits import LeastSquares, reconstruct
 from consilience.inference.sampling import (
     _replace_impossible,
     independent_deviation,
@@ -36,8 +36,12 @@ from solvers.problems import RECORDS, D, cliques_of, marginal_of, noisy, true_co
 FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 FIRE = FOLDER / "fire.csv.gz"
 CYCLE = "ab bc cd ad"
-GLOBAL = reconstruct(D, noisy(D, "abc bcd de", 2), total=RECORDS, consistency="global")
-LOCAL = reconstruct(D, noisy(D, f"{CYCLE} de", 3), total=RECORDS, consistency="local")
+GLOBAL = reconstruct(
+    D, noisy(D, "abc bcd de", 2), total=RECORDS, fit=LeastSquares(consistency="global")
+)
+LOCAL = reconstruct(
+    D, noisy(D, f"{CYCLE} de", 3), total=RECORDS, fit=LeastSquares(consistency="local")
+)
 
 UNEQUAL = 0.95
 FRUSTRATED = reconstruct(
@@ -51,7 +55,7 @@ FRUSTRATED = reconstruct(
         for c in cliques_of("ab bc ac cd")
     ],
     total=1000.0,
-    consistency="local",
+    fit=LeastSquares(consistency="local"),
 )
 """Three attributes, each pair unequal in 95 of 100 rows: consistent pair by pair, but no rows have such tables."""
 MODELS = {"global": GLOBAL, "local": LOCAL, "frustrated": FRUSTRATED}
@@ -240,7 +244,9 @@ def test_sweeps_that_are_given_are_honoured() -> None:
 
 
 def test_a_local_model_that_is_a_tree_is_sampled_exactly() -> None:
-    chain = reconstruct(D, noisy(D, "ab bc cd", 1), total=RECORDS, consistency="local")
+    chain = reconstruct(
+        D, noisy(D, "ab bc cd", 1), total=RECORDS, fit=LeastSquares(consistency="local")
+    )
     report = chain.sample_with_report(1200, 0)
     assert report.exact
     counts = report.data.marginal("e")  # in no clique, so uniform
@@ -262,7 +268,7 @@ def test_long_range_dependence_of_the_backbone_survives_the_moves() -> None:
         )
         for c in cliques_of("ab bc cd de ef ac ce")
     ]
-    model = reconstruct(domain, measured, total=1e5, consistency="local")
+    model = reconstruct(domain, measured, total=1e5, fit=LeastSquares(consistency="local"))
     table = model.sample(100_000, 0).marginal(("a", "f")) / 1e5
     truth = marginal_of(domain, joint, "af")
     independent = np.full((3, 3), 1 / 9)
@@ -320,7 +326,9 @@ def test_odd_domains(data: st.DataObject) -> None:
     for c in map(domain.clique, cliques):
         exact = marginal_of(domain, joint, c)
         measured.append(Measurement(c, exact + rng.standard_normal(exact.shape), stddev=1.0))
-    model = reconstruct(domain, measured, total=100.0, consistency="local", tolerance=1e-4)
+    model = reconstruct(
+        domain, measured, total=100.0, fit=LeastSquares(consistency="local", tolerance=1e-4)
+    )
     report = sample_rows(model, n, rng)
     assert len(report.data) == n
     assert report.data.domain == domain
@@ -346,7 +354,10 @@ def test_impossible_cells_stay_empty(consistency: str, n: int) -> None:
         for c in cliques_of("ab bc cd ad ac bd")
     ]  # fmt: skip
     model = reconstruct(
-        D, measured, total=RECORDS, consistency=consistency, possible={("a", "b"): mask}
+        D,
+        measured,
+        total=RECORDS,
+        fit=LeastSquares(consistency=consistency, possible={("a", "b"): mask}),
     )
     for sweeps in (None, 0, 2):
         report = model.sample_with_report(n, 3, sweeps=sweeps)
@@ -411,7 +422,10 @@ def test_fires_pairs_come_back_in_the_rows() -> None:
         noise = stddev * rng.standard_normal(domain.shape_of(pair))
         measured.append(Measurement(pair, data.marginal(pair) + noise, stddev=stddev))
     model = reconstruct(
-        domain, measured, total=float(len(data)), consistency="local", tolerance=1e-4
+        domain,
+        measured,
+        total=float(len(data)),
+        fit=LeastSquares(consistency="local", tolerance=1e-4),
     )
     model.__dict__["backbone"] = backbone_of(model.known, memory="1 MB")  # a thin one, for speed
     report = model.sample_with_report(300_000, 0)

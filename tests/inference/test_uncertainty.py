@@ -6,7 +6,8 @@ import pytest
 from claims.judges import constraints
 from consilience.domain import Domain
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
-from consilience.inference import Model, reconstruct
+from consilience.fits import LaplaceLikelihood, LeastSquares, Shrunk, reconstruct
+from consilience.inference import Model
 from consilience.inference.uncertainty import closed_form_holds
 from consilience.measurements import Measurement, Prefix
 from consilience.regions import RegionGraph
@@ -129,7 +130,9 @@ def test_a_user_made_graph_is_tied_where_it_says() -> None:
         D, cliques_of("abc bcd b"), [(tuple("abc"), ("b",)), (tuple("bcd"), ("b",))]
     )
     made = measured(D, "abc bcd", (10.0, 5.0), np.random.default_rng(0))
-    model = reconstruct(D, made, total=N, consistency=graph, solver="prox", iterations=400)
+    model = reconstruct(
+        D, made, total=N, fit=LeastSquares(consistency=graph, solver="prox", iterations=400)
+    )
     covariance = dense_covariance(model, True)
     lo, hi = model.graph.layout.offsets[:2]
     expected = np.sqrt(np.diag(covariance[lo:hi, lo:hi]))
@@ -146,9 +149,12 @@ def test_simulation_agrees_with_the_closed_form_and_the_bootstrap(noise: str) ->
     off = []
     for _ in range(200):
         made = measured(SMALL, words, sigmas, rng, noise=noise)
-        off.append(reconstruct(SMALL, made, consistency="local").marginal(("a", "b")) - truth)
+        off.append(
+            reconstruct(SMALL, made, fit=LeastSquares(consistency="local")).marginal(("a", "b"))
+            - truth
+        )
     spread = np.sqrt(np.square(off).mean(axis=0))
-    model = reconstruct(SMALL, made, consistency="local")
+    model = reconstruct(SMALL, made, fit=LeastSquares(consistency="local"))
     assert closed_form_holds(model)
     np.testing.assert_allclose(model.stderr(("a", "b")), spread, rtol=0.2)
     by_bootstrap = model.uncertainty(("a", "b"), method="bootstrap", replicates=200, rng=3)
@@ -199,7 +205,7 @@ def test_the_bootstrap_of_every_solver_and_query() -> None:
     made = [*measured(D, "ab bc", (20.0,), rng), prefix]
     for given in ({}, {"solver": "prox", "iterations": 60}, {"prior": "independence"}):
         usable = made[:2] if given.get("prior") else made
-        model = reconstruct(D, usable, total=N, consistency="local", **given)
+        model = reconstruct(D, usable, total=N, fit=LeastSquares(consistency="local"), **given)
         seen = []
 
         def note(done: int, asked: int, seen: list = seen) -> None:
@@ -222,7 +228,7 @@ def test_impossible_cells_have_no_error() -> None:
     mask = np.ones((2, 3), bool)
     mask[0, 1] = False
     made = measured(D, "ab bc", (20.0,), np.random.default_rng(5))
-    model = reconstruct(D, made, total=N, possible={("a", "b"): mask})
+    model = reconstruct(D, made, total=N, fit=LeastSquares(possible={("a", "b"): mask}))
     found = model.stderr(("a", "b"), replicates=5)
     assert found[0, 1] == 0.0
     assert (found[mask] > 0).all()
@@ -267,7 +273,7 @@ def test_coverage_where_cells_are_full() -> None:
             reconstruct(
                 D,
                 measured(D, "abc bcd cde", (20.0, 8.0), np.random.default_rng(s)),
-                consistency="local",
+                fit=LeastSquares(consistency="local"),
             ),
             table,
         )
@@ -309,7 +315,7 @@ def test_bad_arguments_are_named() -> None:
         wide.stderr(("a", "b", "c"), method="closed-form")
     assert wide.stderr(("a", "b"), method="closed-form").shape == (2, 3)
     prior = reconstruct(
-        D, measured(D, "ab bc", (20.0,), np.random.default_rng(0)), total=N, prior="independence"
+        D, measured(D, "ab bc", (20.0,), np.random.default_rng(0)), total=N, fit=Shrunk()
     )
     with pytest.raises(ConsilienceError, match=r"need prior=None and .*; use method='bootstrap'"):
         prior.stderr("a", method="closed-form")
@@ -318,7 +324,7 @@ def test_bad_arguments_are_named() -> None:
 def test_the_exact_laplace_likelihood_has_its_own_errors() -> None:
     """It weighs what tables say of each other by medians, not means; only the bootstrap knows the spread of that."""
     made = measured(SMALL, "ab bc ac", (40.0,), np.random.default_rng(6), noise="laplace")
-    model = reconstruct(SMALL, made, total=N, likelihood="laplace", consistency="local")
+    model = reconstruct(SMALL, made, total=N, fit=LaplaceLikelihood(consistency="local"))
     assert not closed_form_holds(model)
     with pytest.raises(ConsilienceError, match="need prior=None and likelihood='squared'"):
         model.stderr("a", method="closed-form")

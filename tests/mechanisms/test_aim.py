@@ -10,6 +10,7 @@ import pytest
 
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, ConsilienceError
+from consilience.fits import LeastSquares
 from consilience.mechanisms import AIM
 from consilience.mechanisms.aim import Annealed, Stage
 from consilience.mechanisms.laws import mean_absolute
@@ -113,11 +114,11 @@ def test_candidates_that_do_not_fit_are_left_out_of_the_rounds():
     """One table of a million cells: counted, but too large to reconstruct in 70 MB."""
     domain = Domain({"a": 100, "b": 100, "c": 100, "d": 2})
     workload = Workload(domain, [("a", "b", "c"), ("c", "d")])
-    ready = AIM(workload, consistency="local", memory="45 MB").calibrate(BUDGET)
+    ready = AIM(workload, fit=LeastSquares(consistency="local", memory="45 MB")).calibrate(BUDGET)
     ask = ready.policy.ask(Stage(Fraction(1), Fraction(1, 100), opened=4), [("a",), ("b",)])
     assert ("a", "b", "c") not in ask.candidates
     assert {("a", "b"), ("c", "d"), ("a",)} <= set(ask.candidates)
-    roomy = AIM(workload, consistency="local").calibrate(BUDGET)
+    roomy = AIM(workload, fit=LeastSquares(consistency="local")).calibrate(BUDGET)
     ask = roomy.policy.ask(Stage(Fraction(1), Fraction(1, 100), opened=4), [("a",), ("b",)])
     assert ("a", "b", "c") in ask.candidates
 

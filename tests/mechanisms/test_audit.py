@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import consilience.mechanisms.gaussian
+import consilience.mechanisms.laplace
 import numpy as np
 import pytest
 
-import consilience.mechanisms.gaussian
-import consilience.mechanisms.laplace
 import consilience.privacy.calibration
 from consilience.domain import Domain, Workload
 from consilience.mechanisms import CalibratedGaussian, Gaussian, Laplace

@@ -18,6 +18,7 @@ from consilience.errors import (
     LedgerError,
     NoiseError,
 )
+from consilience.fits import LeastSquares, Shrunk
 from consilience.mechanisms import Gaussian, Laplace
 from consilience.privacy import Budget, Ledger, SecureNoise
 from consilience.records import Dataset
@@ -143,7 +144,7 @@ def test_a_calibration_refuses(mechanism, build, budget, error, words):
 
 def test_a_graph_that_holds_the_workload_is_taken():
     graph = RegionGraph.saturated(DOMAIN, WORKLOAD)
-    result = Gaussian(WORKLOAD, consistency=graph).calibrate(BUDGET)(DATA)
+    result = Gaussian(WORKLOAD, fit=LeastSquares(consistency=graph)).calibrate(BUDGET)(DATA)
     assert result.model.graph is graph
 
 
@@ -278,15 +279,13 @@ def test_total_variation_of_no_records(records):
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: Laplace(WORKLOAD, prior="independence"), "use the Gaussian mechanism"),
+        (lambda: Laplace(WORKLOAD, fit=Shrunk()), "use the Gaussian mechanism"),
         (
-            lambda: Gaussian(WORKLOAD, prior="independence", solver="prox").calibrate(BUDGET),
+            lambda: Gaussian(WORKLOAD, fit=Shrunk()).calibrate(BUDGET),
             "splitting solver",
         ),
         (
-            lambda: Gaussian(WORKLOAD, prior="independence", consistency="global").calibrate(
-                BUDGET
-            ),
+            lambda: Gaussian(WORKLOAD, fit=Shrunk(consistency="global")).calibrate(BUDGET),
             "local consistency",
         ),
     ],

@@ -9,9 +9,10 @@ import pytest
 
 from consilience.errors import InsufficientBudgetError, LedgerError, NoiseError
 from consilience.measurements import estimate_total
-from consilience.mechanisms import Calibrated, Mechanism, Release, Result, Source, Step
+from consilience.mechanisms import Calibrated, Mechanism, Release, Result, Source
 from consilience.mechanisms.mechanism import NOT_PRIVATE
 from consilience.privacy import Budget, Ledger, Neighbours, SecureNoise, SeededNoise
+from consilience.progress import Step
 from mechanisms.cases import CALIBRATIONS, CASES, DOMAIN, WORKLOAD, people
 
 DATA = people(400)

@@ -20,8 +20,9 @@ from consilience.errors import (
     InsufficientBudgetError,
     MeasurementError,
 )
-from consilience.mechanisms import FEM, DualQuery, GameFit, SelectionRelease
-from consilience.mechanisms.fem_game import Conjunctions, Game, chosen_cell
+from consilience.fits import SelectionLikelihood
+from consilience.mechanisms import FEM, DualQuery, SelectionRelease
+from consilience.mechanisms.game import Conjunctions, Game, chosen_cell
 from consilience.privacy import Budget, Cost, Epsilon, Ledger, NoiseSource, Rho, SeededNoise
 from consilience.privacy.accounting import standard_zcdp_epsilon
 from mechanisms.cases import DOMAIN, WORKLOAD, people
@@ -310,10 +311,10 @@ def test_reconstruction_can_be_repeated_with_other_settings() -> None:
     release = ready.measure(people(800), noise=SeededNoise(seed=0))
     same = [ready.reconstruct(release).model.marginal("age") for _ in range(2)]
     np.testing.assert_array_equal(*same)
-    other = GameFit(consistency="factor", iterations=5, blend=1.0)(release)
+    other = SelectionLikelihood(consistency="factor", iterations=5, blend=1.0)(release)
     assert other.marginal("age").sum() == pytest.approx(800)
     graph = cs.RegionGraph.saturated(DOMAIN, WORKLOAD.cliques)
-    assert GameFit(consistency=graph)(release).graph is graph
+    assert SelectionLikelihood(consistency=graph)(release).graph is graph
 
 
 # -- refusals ------------------------------------------------------------------------------------------
@@ -343,9 +344,9 @@ def test_impossible_wishes_are_refused_before_anything_is_spent(name) -> None:
         (lambda: FEM.as_published(WORKLOAD, "mars"), "preset must be one of adult, 3-way"),
         (lambda: DualQuery(WORKLOAD, rounds=1), "rounds must be a whole number from 2 on, got 1"),
         (lambda: DualQuery(WORKLOAD, samples=0), "samples must be a whole number from 1 on, got 0"),
-        (lambda: GameFit(consistency="global"), "fitted over region graphs"),
-        (lambda: GameFit(iterations=0), "iterations must be at least 1, got 0"),
-        (lambda: GameFit(blend=0), "blend must be above 0 and at most 1, got 0"),
+        (lambda: SelectionLikelihood(consistency="global"), "fitted over region graphs"),
+        (lambda: SelectionLikelihood(iterations=0), "iterations must be at least 1, got 0"),
+        (lambda: SelectionLikelihood(blend=0), "blend must be above 0 and at most 1, got 0"),
     ],
 )
 def test_bad_settings_are_refused(make, words) -> None:
@@ -374,7 +375,7 @@ def test_only_its_own_release_is_reconstructed() -> None:
         ready.reconstruct(other)
     release = ready.measure(people(30), noise=SeededNoise(seed=0))
     with pytest.raises(MeasurementError, match="at least one choice"):
-        GameFit()(replace(release, total=None))
+        SelectionLikelihood()(replace(release, total=None))
 
 
 def test_as_published_has_the_authors_rounds_less_the_one_that_overspends() -> None:

@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import consilience.mechanisms.fem_play
+import consilience.mechanisms.game
 from consilience.domain import Domain, Workload
 from consilience.measurements.selections import SelectionLoss, Selections
 from consilience.mechanisms import FEM, DualQuery
@@ -74,7 +74,7 @@ def test_choices_that_are_too_sharp_are_found_out(name) -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_a_third_of_the_sensitivity_is_found_out(name, monkeypatch) -> None:
     ready = MADE[name].calibrate(BUDGET)
-    monkeypatch.setattr(consilience.mechanisms.fem_play, "cell_score", lambda _: Fraction(1, 3))
+    monkeypatch.setattr(consilience.mechanisms.game, "cell_score", lambda _: Fraction(1, 3))
     assert found_out(name, ready, SeededNoise(seed=3))
 
 

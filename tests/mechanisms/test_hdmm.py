@@ -15,10 +15,10 @@ import pytest
 import consilience.mechanisms.strategies_queries
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, ConsilienceError, DataError, DomainError
-from consilience.inference import load
+from consilience.fits import LeastSquares, Shrunk, load
 from consilience.measurements import Kronecker, Prefix, Ranges
-from consilience.mechanisms import HDMM, Laplace, Step
-from consilience.mechanisms.tables import Part
+from consilience.mechanisms import HDMM, Laplace
+from consilience.mechanisms.fixed import Part
 from consilience.privacy import (
     Budget,
     Ledger,
@@ -30,6 +30,7 @@ from consilience.privacy import (
     products,
     run_audit,
 )
+from consilience.progress import Step
 from consilience.records import Dataset
 from mechanisms.cases import DOMAIN, WORKLOAD, people
 
@@ -208,7 +209,7 @@ def test_expected_rmse_on_fire(k):
     triples = list(combinations(domain.attributes, 3))
     chosen = np.random.RandomState(0).choice(455, k, replace=False)
     workload = Workload(domain, [triples[i] for i in chosen])
-    ready = HDMM(workload, consistency="local").calibrate(PURE)
+    ready = HDMM(workload, fit=LeastSquares(consistency="local")).calibrate(PURE)
     assert 0.9 * EXPECTED[k] < ready.expected_overall_rmse <= 1.005 * EXPECTED[k]
 
 
@@ -242,7 +243,7 @@ def audited(name: str, neighbours: str, runs: int):
     amounts, queries = AUDITED[name]
     domain = Domain({"run": runs, "a": 4, "b": 2})
     workload = Workload(domain, [("run", "a"), ("run", "b")])
-    return HDMM(workload, queries, consistency="local").calibrate(
+    return HDMM(workload, queries, fit=LeastSquares(consistency="local")).calibrate(
         Budget(**amounts, neighbours=neighbours)
     )
 
@@ -345,7 +346,7 @@ REFUSED = [
         "at most 2048 values, got 5000 for 'x'; merge values",
     ),
     (
-        lambda: HDMM(WORKLOAD, QUERIES, prior="independence"),
+        lambda: HDMM(WORKLOAD, QUERIES, fit=Shrunk()),
         ConsilienceError,
         "prior must be None where attributes have queries",
     ),
@@ -356,12 +357,16 @@ REFUSED = [
         "Laplace noise spends a pure epsilon",
     ),
     (
-        lambda: HDMM(WORKLOAD, prior="independence").calibrate(PURE),
+        lambda: HDMM(WORKLOAD, fit=Shrunk()).calibrate(PURE),
         BudgetError,
         "got a prior with",
     ),
     (lambda: HDMM(WORKLOAD).calibrate(1.0), BudgetError, "calibrated to a Budget"),
-    (lambda: HDMM(WORKLOAD, consistency="very").calibrate(PURE), ConsilienceError, "consistency"),
+    (
+        lambda: HDMM(WORKLOAD, fit=LeastSquares(consistency="very")).calibrate(PURE),
+        ConsilienceError,
+        "consistency",
+    ),
     (
         lambda: HDMM(WORKLOAD).calibrate(Budget(epsilon=1e-16, neighbours="add-remove")),
         ConsilienceError,
@@ -378,7 +383,7 @@ def test_the_impossible_is_refused_before_anything_is_spent(make, error, words):
 
 
 def test_a_prior_takes_gaussian_noise():
-    assert HDMM(WORKLOAD, prior="independence").calibrate(LOOSE).strategy.law == "gaussian"
+    assert HDMM(WORKLOAD, fit=Shrunk()).calibrate(LOOSE).strategy.law == "gaussian"
 
 
 def test_answers_beyond_64_bits_are_refused(tmp_path):

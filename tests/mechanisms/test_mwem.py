@@ -6,6 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from consilience.mechanisms.adaptive_fit import Refit
+from consilience.mechanisms.settings import Settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,13 +20,12 @@ from consilience.errors import (
     InsufficientBudgetError,
     MeasurementError,
 )
+from consilience.fits import LeastSquares
 from consilience.measurements import Measurement
-from consilience.mechanisms import MWEM, Step
-from consilience.mechanisms.adaptive_fit import Refit
-from consilience.mechanisms.adaptive_room import Room
+from consilience.mechanisms import MWEM
+from consilience.mechanisms.estimates import Room
 from consilience.mechanisms.laws import mean_absolute
 from consilience.mechanisms.rounds import Meter
-from consilience.mechanisms.settings import Settings
 from consilience.privacy import (
     Budget,
     Cost,
@@ -36,6 +37,7 @@ from consilience.privacy import (
     SeededNoise,
     weighted_l1_score,
 )
+from consilience.progress import Step
 from consilience.records import Dataset
 from consilience.regions import RegionGraph
 from mechanisms.cases import DOMAIN, people
@@ -284,7 +286,9 @@ def test_without_noise_to_speak_of_the_worst_is_chosen(allowance):
     weights = {c: 1.0 + i % 2 for i, c in enumerate(PAIRS)}
     workload = Workload(DOMAIN, weights)
     budget = Budget(epsilon=9e5, neighbours="replace-one")
-    ready = MWEM(workload, 5, allowance=allowance, consistency="local").calibrate(budget)
+    ready = MWEM(workload, 5, allowance=allowance, fit=LeastSquares(consistency="local")).calibrate(
+        budget
+    )
     per_cell = 1.0 if allowance == "cells" else mean_absolute(ready.width)
     exact = DATA.marginals(PAIRS)
     model, left = None, list(PAIRS)
@@ -473,7 +477,9 @@ def test_room_is_the_planners():
 def test_global_runs_stop_where_no_candidate_fits():
     budget = Budget(epsilon=30, neighbours="replace-one")
     one_by_one = [Settings("global").plan(DOMAIN, [c]).bytes for c in PAIRS]
-    ready = MWEM(PAIRS, 6, consistency="global", memory=max(one_by_one)).calibrate(budget)
+    ready = MWEM(
+        PAIRS, 6, fit=LeastSquares(consistency="global", memory=max(one_by_one))
+    ).calibrate(budget)
     release = ready.measure(DATA, noise=SeededNoise(seed=0))
     assert 1 <= len(release.measurements) < 6
     assert release.cost == ready.cost

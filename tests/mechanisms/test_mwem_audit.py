@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from consilience.mechanisms.adaptive_fit import Answers, Refit
 
 import consilience.mechanisms.aim
 import consilience.mechanisms.mwem
 import consilience.mechanisms.rounds
 from consilience.domain import Domain, Workload
 from consilience.mechanisms import AIM, MWEM
-from consilience.mechanisms.adaptive_fit import Answers, Refit
 from consilience.mechanisms.rounds import Meter
 from consilience.privacy import (
     Budget,

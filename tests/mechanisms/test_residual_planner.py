@@ -17,10 +17,10 @@ import consilience.mechanisms.residual_planner_plan
 import consilience.mechanisms.strategies_queries
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, DomainError
-from consilience.inference import reconstruct
+from consilience.fits import LeastSquares, reconstruct
 from consilience.mechanisms import HDMM, ResidualPlan, ResidualPlanner
+from consilience.mechanisms.fixed import add_noise
 from consilience.mechanisms.strategies_queries import Centring
-from consilience.mechanisms.tables import add_noise
 from consilience.privacy import (
     Budget,
     Ledger,
@@ -169,14 +169,19 @@ def exact_weights(ready) -> bool:
 @pytest.mark.parametrize("budget", [BUDGETS[0], BUDGETS[2]])
 def test_equivalent_tables_give_the_model_that_the_residuals_give(budget):
     workload = Workload(DOMAIN, [("age", "sex"), ("region",)])
-    ready = ResidualPlanner(workload, consistency="local", tolerance=1e-9).calibrate(budget)
+    ready = ResidualPlanner(
+        workload, fit=LeastSquares(consistency="local", tolerance=1e-9)
+    ).calibrate(budget)
     release = ready.measure(DATA, noise=SeededNoise(seed=4))
     if budget.neighbours is Neighbours.REPLACE_ONE:
         assert exact_weights(ready)
     ours = ready.reconstruct(release).model
     graph = ours.graph
     judge = reconstruct(
-        DOMAIN, release.measurements, total=ours.total, consistency=graph, tolerance=1e-9
+        DOMAIN,
+        release.measurements,
+        total=ours.total,
+        fit=LeastSquares(consistency=graph, tolerance=1e-9),
     )
     if exact_weights(ready):
         for clique in workload:
@@ -341,7 +346,7 @@ def test_add_remove_noise_under_replace_one_is_found_out(monkeypatch):
             "1,000,000,000 cells need",
         ),
         (
-            lambda: ResidualPlanner(WORKLOAD, memory="1.5 kB").calibrate(BUDGETS[0]),
+            lambda: ResidualPlanner(WORKLOAD, fit=LeastSquares(memory="1.5 kB")).calibrate(BUDGETS[0]),
             CapacityError,
             "the tables of the residuals must fit the memory budget of 1.5 kB",
         ),
@@ -351,7 +356,7 @@ def test_add_remove_noise_under_replace_one_is_found_out(monkeypatch):
             "must be at most 2^50",
         ),
         (
-            lambda: ResidualPlanner(WORKLOAD, consistency="very").calibrate(BUDGETS[0]),
+            lambda: ResidualPlanner(WORKLOAD, fit=LeastSquares(consistency="very")).calibrate(BUDGETS[0]),
             ValueError,
             "consistency must be",
         ),

@@ -33,7 +33,9 @@ def noisy(seed: int, stated: float = 20.0, actual: float = 20.0) -> tuple[cs.Dat
         cs.Measurement(c, data.marginal(c) + rng.normal(scale=actual, size=SMALL.shape_of(c)), stddev=stated)
         for c in (("a", "b"), ("b", "c"))
     ]  # fmt: skip
-    return data, cs.reconstruct(SMALL, tables, total=20_000, consistency="local")
+    return data, cs.reconstruct(
+        SMALL, tables, total=20_000, fit=cs.LeastSquares(consistency="local")
+    )
 
 
 def test_expected_total_variation_is_what_repeated_noise_shows() -> None:
@@ -92,7 +94,9 @@ def test_what_pairs_rest_on() -> None:
     flat = np.full((2, 2), 25.0)
     tables = [cs.Measurement(c, flat, stddev=1.0) for c in (("a", "b"), ("b", "c"))]
     model = cs.reconstruct(
-        domain, [*tables, cs.Measurement("d", [50.0, 50.0], stddev=1.0)], consistency="local"
+        domain,
+        [*tables, cs.Measurement("d", [50.0, 50.0], stddev=1.0)],
+        fit=cs.LeastSquares(consistency="local"),
     )
     basis = basis_of_pairs(model)
     assert basis["a", "b"] == "measured"

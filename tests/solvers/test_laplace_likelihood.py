@@ -67,7 +67,10 @@ def test_equals_a_linear_programme(seed):
     measurements = noisy(seed)
     best = linear_programme(measurements, 500.0)
     model = cs.reconstruct(
-        DOMAIN, measurements, total=500, consistency="local", likelihood="laplace", tolerance=1e-6
+        DOMAIN,
+        measurements,
+        total=500,
+        fit=cs.LaplaceLikelihood(consistency="local", tolerance=1e-6),
     )
     assert model.diagnostics.objective == pytest.approx(best, rel=1e-5)
     assert model.diagnostics.bound <= best * (1 + 1e-9)
@@ -76,7 +79,7 @@ def test_equals_a_linear_programme(seed):
 
 def test_refusals():
     with pytest.raises(ConsilienceError, match="likelihood must be"):
-        cs.reconstruct(DOMAIN, noisy(), total=500, likelihood="cauchy")
+        cs.reconstruct(DOMAIN, noisy(), total=500, fit=cs.LaplaceLikelihood())
     below = [*noisy(), cs.Measurement(("a",), np.full(3, 166.0), stddev=4.0, noise="laplace")]
     with pytest.raises(LossError, match="measured plainly and once"):
-        cs.reconstruct(DOMAIN, below, total=500, consistency="local", likelihood="laplace")
+        cs.reconstruct(DOMAIN, below, total=500, fit=cs.LaplaceLikelihood(consistency="local"))

@@ -24,7 +24,7 @@ def measured(table: np.ndarray, cliques: list, stddev: float, seed: int) -> list
 
 
 def fit(measurements: list[cs.Measurement], **options) -> cs.Model:
-    return cs.reconstruct(D, measurements, consistency="local", **options)
+    return cs.reconstruct(D, measurements, fit=cs.LeastSquares(consistency="local"), **options)
 
 
 def test_one_table_is_cut_as_the_baseline_cuts_it() -> None:
@@ -98,6 +98,5 @@ def test_an_unmeasured_root_is_said() -> None:
         cs.reconstruct(
             D,
             measured(np.ones(D.shape), PAIRS, 1.0, 3),
-            consistency="global",
-            nonnegativity="norm-cut",
+            fit=cs.NormCut(consistency="global"),
         )

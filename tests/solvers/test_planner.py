@@ -8,7 +8,7 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import CapacityError, ConsilienceError, MeasurementError, RegionGraphError
-from consilience.inference import plan, reconstruct
+from consilience.fits import LeastSquares, plan, reconstruct
 from consilience.measurements import Measurement, Prefix
 from consilience.memory import parse_bytes, show_bytes
 from consilience.regions import RegionGraph
@@ -185,11 +185,15 @@ def test_planning_allocates_nothing_like_what_it_prices() -> None:
 def test_plan_is_what_reconstruct_does() -> None:
     made = noisy(D, "ab bc cd", 1)
     seen = []
-    model = reconstruct(D, made, total=RECORDS, memory="1 GB", on_plan=seen.append)
-    assert seen == [plan(D, made, memory="1 GB")]
+    model = reconstruct(
+        D, made, total=RECORDS, fit=LeastSquares(memory="1 GB"), on_plan=seen.append
+    )
+    assert seen == [plan(D, made, fit=LeastSquares(memory="1 GB"))]
     assert model.diagnostics.plan == seen[0]
     assert model.graph.kind == "junction tree"
-    local = reconstruct(D, noisy(D, "ab bc ac", 1), total=RECORDS, consistency="local")
+    local = reconstruct(
+        D, noisy(D, "ab bc ac", 1), total=RECORDS, fit=LeastSquares(consistency="local")
+    )
     assert local.graph.kind == "saturated"
 
 
@@ -197,28 +201,34 @@ def test_a_refusal_comes_before_any_work() -> None:
     made = [Measurement(c, np.full((10, 10), 1.0), stddev=1.0) for c in PAIRS[:40]]
     seen = []
     with pytest.raises(CapacityError, match=r"must fit the memory budget of 1.0 kB"):
-        reconstruct(WIDE, made, memory="1 kB", on_plan=seen.append, progress=seen.append)
+        reconstruct(
+            WIDE, made, fit=LeastSquares(memory="1 kB"), on_plan=seen.append, progress=seen.append
+        )
     assert seen == []
 
 
 def test_a_graph_of_ones_own() -> None:
     made = noisy(D, "ab bc cd", 2)
     graph = RegionGraph.saturated(D, cliques_of("abc bcd"))
-    found = plan(D, made, consistency=graph)
+    found = plan(D, made, fit=LeastSquares(consistency=graph))
     assert found.reason == "the graph was given"
-    model = reconstruct(D, made, total=RECORDS, consistency=graph)
+    model = reconstruct(D, made, total=RECORDS, fit=LeastSquares(consistency=graph))
     assert model.graph is graph
     assert model.marginal(("a", "c")).shape == (2, 4)
     with pytest.raises(CapacityError, match="use a smaller graph"):
-        plan(D, made, consistency=graph, memory=100)
+        plan(D, made, fit=LeastSquares(consistency=graph, memory=100))
     narrow = RegionGraph.saturated(D, cliques_of("ab bc"))
     with pytest.raises(
         RegionGraphError, match=r"support every clique of the loss, got \('c', 'd'\)"
     ):
-        reconstruct(D, made, total=RECORDS, consistency=narrow)
+        reconstruct(D, made, total=RECORDS, fit=LeastSquares(consistency=narrow))
     other = Domain({**D.sizes, "b": 7})
     with pytest.raises(RegionGraphError, match="over the same domain as the measurements"):
-        reconstruct(D, made, consistency=RegionGraph.saturated(other, cliques_of("ab bc cd")))
+        reconstruct(
+            D,
+            made,
+            fit=LeastSquares(consistency=RegionGraph.saturated(other, cliques_of("ab bc cd"))),
+        )
 
 
 @pytest.mark.parametrize(
@@ -257,7 +267,9 @@ def test_iterations_are_honoured_exactly() -> None:
     made = noisy(D, "ab bc ac", 4)
     for solver in ("splitting", "prox"):
         for count in (0, 1, 7, 23):
-            model = reconstruct(D, made, total=RECORDS, solver=solver, iterations=count)
+            model = reconstruct(
+                D, made, total=RECORDS, fit=LeastSquares(solver=solver, iterations=count)
+            )
             assert model.diagnostics.iterations == count
             assert model.diagnostics.violation < 1e-9
 
@@ -273,7 +285,11 @@ def test_progress_sees_a_falling_gap() -> None:
     seen = []
     made = noisy(D, "abc bcd cde ae", 6)
     model = reconstruct(
-        D, made, total=RECORDS, consistency="local", tolerance=1e-8, progress=seen.append
+        D,
+        made,
+        total=RECORDS,
+        fit=LeastSquares(consistency="local", tolerance=1e-8),
+        progress=seen.append,
     )
     assert seen[-1].gap <= 1e-8 <= seen[0].gap
     assert seen[-1].number == model.diagnostics.iterations

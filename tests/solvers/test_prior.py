@@ -59,15 +59,15 @@ def test_closer_to_the_truth_than_maximum_likelihood(cliques, sigma):
     rng = np.random.default_rng(7)
     truth = tables(rng, cliques)
     noisy = measured(rng, truth, sigma)
-    plain = cs.reconstruct(DOMAIN, noisy, total=TOTAL, consistency="local")
-    pulled = cs.reconstruct(DOMAIN, noisy, total=TOTAL, prior="independence")
+    plain = cs.reconstruct(DOMAIN, noisy, total=TOTAL, fit=cs.LeastSquares(consistency="local"))
+    pulled = cs.reconstruct(DOMAIN, noisy, total=TOTAL, fit=cs.Shrunk())
     assert distance(pulled, truth) < 0.95 * distance(plain, truth)
 
 
 def test_is_consistent_non_negative_and_certified():
     rng = np.random.default_rng(3)
     truth = tables(rng, PAIRS)
-    model = cs.reconstruct(DOMAIN, measured(rng, truth, 60.0), total=TOTAL, prior="independence")
+    model = cs.reconstruct(DOMAIN, measured(rng, truth, 60.0), total=TOTAL, fit=cs.Shrunk())
     assert model.graph.local_polytope_violation(model.tau) <= 1e-9
     assert model.tau.values.min() >= 0
     assert model.diagnostics.gap <= 5e-4
@@ -80,7 +80,7 @@ def test_same_seed_same_bits_other_seed_near():
     rng = np.random.default_rng(3)
     noisy = measured(rng, tables(rng, PAIRS), 60.0)
     first, again, other = (
-        cs.reconstruct(DOMAIN, noisy, total=TOTAL, prior="independence", seed=s).tau.values
+        cs.reconstruct(DOMAIN, noisy, total=TOTAL, fit=cs.Shrunk(seed=s)).tau.values
         for s in (1, 1, 2)
     )
     assert np.array_equal(first, again)
@@ -90,7 +90,7 @@ def test_same_seed_same_bits_other_seed_near():
 def test_with_hardly_any_noise_it_stays_at_the_data():
     rng = np.random.default_rng(5)
     truth = tables(rng, PAIRS)
-    model = cs.reconstruct(DOMAIN, measured(rng, truth, 0.05), total=TOTAL, prior="independence")
+    model = cs.reconstruct(DOMAIN, measured(rng, truth, 0.05), total=TOTAL, fit=cs.Shrunk())
     assert distance(model, truth) < 1e-3
 
 
@@ -166,7 +166,7 @@ def test_strength_zero_is_maximum_likelihood_when_that_validates_best(monkeypatc
     graph = RegionGraph.saturated(DOMAIN, PAIRS)
     monkeypatch.setattr("consilience.solvers.prior._choose", lambda strengths, validation: 0.0)
     fit = fit_with_prior(DOMAIN, loss.measurements, graph, TOTAL, rng=rng, tolerance=1e-6)
-    plain = cs.reconstruct(DOMAIN, noisy, total=TOTAL, consistency="local")
+    plain = cs.reconstruct(DOMAIN, noisy, total=TOTAL, fit=cs.LeastSquares(consistency="local"))
     assert np.abs(fit.solution.tau.values - plain.tau.values).max() < 1e-6
 
 
@@ -183,8 +183,10 @@ def test_where_noise_drowns_everything_it_does_no_harm(seed):
         for c in list(combinations("abcdef", 3))[::3]
     }
     noisy = measured(rng, truth, total)
-    plain = cs.reconstruct(domain, noisy, total=total, consistency="local", tolerance=1e-5)
-    pulled = cs.reconstruct(domain, noisy, total=total, prior="independence")
+    plain = cs.reconstruct(
+        domain, noisy, total=total, fit=cs.LeastSquares(consistency="local", tolerance=1e-5)
+    )
+    pulled = cs.reconstruct(domain, noisy, total=total, fit=cs.Shrunk())
     assert distance(pulled, truth) <= 1.01 * distance(plain, truth)
 
 

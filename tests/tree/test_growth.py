@@ -151,7 +151,7 @@ def test_a_model_is_prepared_once_with_progress() -> None:
     model = cs.reconstruct(
         domain,
         [cs.Measurement(tuple(w), rng.integers(10, 90, (3, 3)), stddev=3.0) for w in ("ab", "bc")],
-        consistency="local",
+        fit=cs.LeastSquares(consistency="local"),
     )
     seen: list[tuple[int, int]] = []
     made = model.prepare(lambda *s: seen.append(s))

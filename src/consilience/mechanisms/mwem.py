@@ -58,7 +58,7 @@ class MWEM(Reconstructing, Mechanism):
     select_share: part of a round spent on choosing. allowance: what scores are lowered by, the expected L1 of the "noise",
     or the number of "cells" as in the authors' code.
     consistency: "auto" fits the exact model of the noisy tables on the cells that can occur, stopped before it follows the
-    noise (inference/growing.py; with a prior, a solver or impossible cells: local tables and a backbone); "local" answers
+    noise (tree/growth.py; with a prior, a solver or impossible cells: local tables and a backbone); "local" answers
     from overlaps alone, as in the paper. The other arguments are those of `reconstruct`.
     """
 

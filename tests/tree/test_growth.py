@@ -1,4 +1,4 @@
-"""The backbone: maximum entropy on chosen cliques, exact answers of any attributes, a choice that fits and connects."""
+"""Growth: a backbone is maximum entropy on chosen cliques, a choice that fits and connects; a list of noisy tables grows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ from consilience.domain import CliqueVector, Domain
 from consilience.inference.out_of_model import inferred
 from consilience.inference.problem4 import project
 from consilience.regions import RegionGraph
-from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.pseudo_marginals import PseudoMarginals
+from consilience.tree import growth
 from consilience.tree.answers import Backbone
-from consilience.tree.fit import fit_tree
-from consilience.tree.growth import backbone_of, mutual_information, spanning_tree
-from consilience.tree.support import SupportTree, possible_cells
+from consilience.tree.fit import NoisyTables
+from consilience.tree.growth import (
+    GrowingModel,
+    backbone_of,
+    mutual_information,
+    proximal_steps,
+    spanning_tree,
+)
 from inference.cases import known_of, maximum_entropy, random_joint, unrealisable
 
 D = Domain({"a": 4, "b": 3, "c": 5, "d": 2, "e": 3})
@@ -204,37 +209,6 @@ def test_tables_that_no_joint_has_are_met_half_way() -> None:
     assert contradiction.fit.support.size == contradiction.tree.cells
 
 
-# -- pieces ----------------------------------------------------------------------------------------------
-
-
-def test_possible_cells_are_those_that_no_mask_forbids() -> None:
-    rng = np.random.default_rng(0)
-    sizes = (3, 4, 2, 5)
-    masks = [
-        ((0, 1), rng.random((3, 4)) < 0.5),
-        ((1, 2, 3), rng.random((4, 2, 5)) < 0.6),
-        ((3,), rng.random(5) < 0.8),
-    ]
-    alive = np.ones(sizes, bool)
-    for members, mask in masks:
-        alive &= mask.reshape([n if a in members else 1 for a, n in enumerate(sizes)])
-    found = possible_cells((0, 1, 2, 3), sizes, masks, 1000)
-    np.testing.assert_array_equal(found, np.argwhere(alive))
-    assert possible_cells((0, 1, 2, 3), sizes, masks, int(alive.sum()) - 1) is None
-
-
-def test_a_warm_start_is_already_there() -> None:
-    known = known_of(D, random_joint(D, 2), "ab bc cd ad ac")
-    targets = CliqueVector.from_tables(D, {c: known.table(c) for c in known.cliques})
-    support = SupportTree.of(JunctionTree.of(D, known.cliques), targets, 1000)
-    assert support is not None
-    cold = fit_tree(support, targets, passes=1000, tolerance=1e-9)
-    assert cold.iterations > 5
-    assert cold.misfit <= 1e-9
-    warm = fit_tree(support, targets, theta=cold.theta, passes=1000, tolerance=1e-8)
-    assert warm.iterations == 1
-
-
 def test_a_model_keeps_its_backbone() -> None:
     made = [cs.Measurement(("a", "b"), np.ones((4, 3)), stddev=1.0)]
     model = cs.reconstruct(D, made, total=12.0)
@@ -245,3 +219,91 @@ def test_a_model_keeps_its_backbone() -> None:
     )
     np.testing.assert_allclose(found.marginal(("c", "e")), 1 / 15)
     assert model.backbone is model.backbone
+
+
+# -- a growing list of tables ----------------------------------------------------------------------
+
+LINE = Domain({f"x{i}": 5 for i in range(5)})
+ROWS, NOISE = 20_000, 60.0
+
+
+def line_of(seed: int) -> dict[tuple[str, ...], np.ndarray]:
+    """Every pair of the rows of a Markov chain, the pairs next to each other first."""
+    rng = np.random.default_rng(seed)
+    codes = np.zeros((ROWS, 5), int)
+    codes[:, 0] = rng.integers(0, 5, ROWS)
+    for i in range(1, 5):
+        codes[:, i] = (codes[:, i - 1] + rng.choice(5, ROWS, p=[0.8, 0.2, 0, 0, 0])) % 5
+    found = {}
+    for far in range(1, 5):
+        for i in range(5 - far):
+            j, table = i + far, np.zeros((5, 5))
+            np.add.at(table, (codes[:, i], codes[:, j]), 1 / ROWS)
+            found[f"x{i}", f"x{j}"] = table
+    return found
+
+
+def measured(exact: dict[tuple[str, ...], np.ndarray], seed: int) -> NoisyTables:
+    rng = np.random.default_rng(seed)
+    sigma = NOISE / ROWS
+    tables = {c: t + sigma * rng.standard_normal(t.shape) for c, t in exact.items()}
+    values = CliqueVector.from_tables(LINE, tables)
+    return NoisyTables(values, np.full(len(tables), sigma**-2))
+
+
+def test_one_by_one_or_all_at_once_a_model_of_all_pairs_of_a_chain(monkeypatch) -> None:
+    monkeypatch.setattr(growth, "SMALL", 200)
+    exact = line_of(0)
+    noisy, order = measured(exact, 1), list(exact)
+    steps = GrowingModel(LINE)
+    for k in range(1, len(order) + 1):
+        before, inside = steps, steps.inside
+        steps = before.take(order[:k], noisy.only(order[:k]))
+        assert before.inside == inside == tuple(order[: k - 1])  # the model before stays as it was
+    assert steps.inside == tuple(order)
+    assert steps.backbone is not None
+    assert steps.backbone.whole
+    assert steps.backbone.fit.support.size < steps.backbone.tree.cells
+    seen: list[tuple[int, int]] = []
+    at_once = GrowingModel(LINE).take(order, noisy, lambda s: seen.append((s.done, s.total)))
+    assert at_once.backbone is not None
+    assert seen == sorted(seen)
+    assert seen[-1] == (len(order), len(order))
+    for model in (steps, at_once):
+        found = model.tables(order, noisy)
+        ours = np.mean([np.abs(found[c] - exact[c]).sum() for c in order])
+        data = np.mean([np.abs(noisy.values[c] - exact[c]).sum() for c in order])
+        assert ours < 0.8 * data
+
+
+def test_what_does_not_fit_is_read_beside_the_model(monkeypatch) -> None:
+    monkeypatch.setattr(growth, "SMALL", 200)
+    exact = line_of(2)
+    noisy, order = measured(exact, 3), list(exact)
+    tight = GrowingModel(LINE, cells=150).take(order, noisy)
+    assert tight.outside
+    assert {*tight.inside, *tight.outside} == set(order)
+    assert tight.backbone is not None
+    assert tight.backbone.fit.support.size <= 150
+    found = tight.tables(order, noisy)
+    ours, expected, data = (
+        sum(float(((t[c] - exact[c]) ** 2).sum()) for c in tight.outside)
+        for t in (found, {c: tight.backbone.marginal(c) for c in order}, noisy.values)
+    )
+    assert ours < 0.7 * data
+    assert ours < 2 * expected
+    nothing = GrowingModel(LINE, cells=10).take(order, noisy)
+    assert nothing.backbone is None
+    assert nothing.outside == tuple(order)
+
+
+def test_a_single_table_moves_by_proximal_steps() -> None:
+    rng = np.random.default_rng(4)
+    start, wanted = rng.dirichlet(np.ones(12)), rng.dirichlet(np.ones(12)) + rng.normal(0, 0.05, 12)
+    before = 0.999 * start + 0.001 / 12
+    moved = proximal_steps(start, wanted, 30.0, 1)
+    slope = 30.0 * (moved - wanted) + np.log(moved / before)
+    np.testing.assert_allclose(slope, slope.mean(), atol=1e-6)
+    assert moved.sum() == pytest.approx(1)
+    far = proximal_steps(start, wanted, 30.0, 20)
+    assert np.abs(far - np.maximum(wanted, 0)).sum() < np.abs(moved - np.maximum(wanted, 0)).sum()

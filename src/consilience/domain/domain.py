@@ -115,7 +115,7 @@ class Domain:
         return hash(tuple(self.sizes.items()))
 
     def __reduce__(self) -> tuple[type[Domain], tuple[dict[str, int]]]:
-        """Copies and worker processes get it from its sizes: a read-only mapping can not be pickled."""
+        """Copies and worker processes get it from its sizes: a read-only mapping cannot be pickled."""
         return Domain, (dict(self.sizes),)
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""Combinations that can not occur, in answers and rows that no region of the model decides.
+"""Combinations that cannot occur, in answers and rows that no region of the model decides.
 
-A mask is {clique: table}, False where a combination can not occur. The solver respects those that some region holds. The others
+A mask is {clique: table}, False where a combination cannot occur. The solver respects those that some region holds. The others
 act here: on inferred tables, and on the tables that rows are moved towards.
 """
 

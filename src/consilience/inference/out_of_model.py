@@ -43,7 +43,7 @@ def check_method(method: str) -> None:
 
 
 def check_size(domain: Domain, clique: Clique) -> None:
-    """Refuse a table that cannot be held before anything is allocated."""
+    """Refuse a table that would not fit in memory before anything is allocated."""
     check_capacity(
         f"a table over {len(clique)} attributes", 4 * 8 * domain.size(clique), MOST_BYTES
     )

@@ -46,11 +46,11 @@ class Phase:
         """None where no table holds the attribute, or it has one value: nothing can move."""
         domain = layout.domain
         name, size = domain.attributes[attribute], domain.shape[attribute]
-        held = [i for i, c in enumerate(layout.cliques) if name in c]
-        if not held or size == 1:
+        holding = [i for i, c in enumerate(layout.cliques) if name in c]
+        if not holding or size == 1:
             return None
         left, right, other, stride, ptr = [], [], [], [], [0]
-        for i in held:
+        for i in holding:
             clique, shape = layout.cliques[i], layout.shapes[i]
             k = clique.index(name)
             left.append(prod(shape[:k]))
@@ -63,7 +63,7 @@ class Phase:
         stretches = np.multiply(left, right)
         least_at = np.concatenate([[0], np.cumsum(stretches)])
         arrays = (
-            layout.offsets[held], left, right, least_at[:-1] * size, least_at, ptr, other, stride,
+            layout.offsets[holding], left, right, least_at[:-1] * size, least_at, ptr, other, stride,
         )  # fmt: skip
         return cls(attribute, size, *(np.array(a, np.int64) for a in arrays))
 

@@ -59,8 +59,7 @@ def _home(layout: Layout, clique: Clique) -> int:
 
 def _route(layout: Layout, clique: Clique, home: int) -> Route:
     shape = layout.shapes[home]
-    held = layout.cliques[home]
-    dropped = tuple(i for i, a in enumerate(held) if a not in clique)
+    dropped = tuple(i for i, a in enumerate(layout.cliques[home]) if a not in clique)
     kept = tuple(1 if i in dropped else n for i, n in enumerate(shape))
     lo, hi = int(layout.offsets[home]), int(layout.offsets[home + 1])
     return Route(home, lo, hi, shape, dropped, kept)

@@ -58,8 +58,8 @@ def _by_shape(
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
     shapes = [tuple([size[a] for a in r]) for r in regions]
     for e, (p, c) in enumerate(edges.tolist()):
-        held = set(regions[c])
-        axes = tuple([i + 1 for i, a in enumerate(regions[p]) if a not in held])
+        inside = set(regions[c])
+        axes = tuple([i + 1 for i, a in enumerate(regions[p]) if a not in inside])
         groups.setdefault((shapes[p], axes), []).append(e)
     for (shape, axes), members in groups.items():
         kept = tuple(n for i, n in enumerate(shape) if i + 1 not in axes)

@@ -36,6 +36,12 @@ class Rooting:
         """Every clique but the root, each after its parent: one for every separator."""
         return self.order[1:]
 
+    @property
+    def neighbours(self) -> list[tuple[int, ...]]:
+        """The cliques next to each clique, its parent first."""
+        pairs = zip(self.up, self.children, strict=True)
+        return [children if p < 0 else (p, *children) for p, children in pairs]
+
 
 @dataclass(frozen=True)
 class JunctionTree:

@@ -76,13 +76,10 @@ class TreeAnswers:
     def __init__(self, fit: TreeFit) -> None:
         self.fit, self.support = fit, fit.support
         self.sizes = self.support.tree.domain.shape
-        rooted = self.support.tree.rooted
-        self.near = [
-            [p for p in (rooted.up[c], *rooted.children[c]) if p >= 0]
-            for c in range(len(rooted.up))
-        ]
+        self.near = self.support.tree.rooted.neighbours
         self._messages: dict[tuple[int, int, Members], Buffer] = {}
         self._stored = 0
+        self._behind: dict[tuple[int, int], frozenset[int]] = {}
         self._summed: dict[tuple[int, Members], Buffer] = {}
 
     def marginal(self, attributes: Iterable[str]) -> Buffer:
@@ -120,7 +117,7 @@ class TreeAnswers:
             self._summed[key] = self.support.summed(clique, self.fit.tables[clique], keep)
         return self._summed[key]
 
-    # -- carrying ------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------
 
     def _root(self, wanted: Members) -> int:
         """Where branches meet: the smallest clique that holds the wanted attribute with the largest table of its own."""
@@ -146,10 +143,6 @@ class TreeAnswers:
             parts = [self._beyond(d, e) for e in self.near[d] if e != c]
             self._behind[key] = frozenset(self.support.members[d]).union(*parts)
         return self._behind[key]
-
-    @cached_property
-    def _behind(self) -> dict[tuple[int, int], frozenset[int]]:
-        return {}
 
     def _order_at(self, c: int, toward: int, wanted: frozenset[int]) -> Members:
         """The order of the axes that `_collect` gives: branches first, then the clique's own."""

@@ -111,7 +111,7 @@ class ExactOracle:
     def _parts(self, gradient: Buffer, rate: float) -> int:
         """The number of equal parts that a step is taken in.
 
-        One step whose factors are too wide for products is finished in logarithms, which costs far more than MOST_PARTS steps.
+        One step whose factors are too wide for products is finished in logarithms, at the cost of MOST_PARTS steps in products.
         A clique's own factors may take half of WIDEST, which leaves as much for its neighbours' messages; the factors of the
         whole tree reach it in part. Along the way no cell is less likely than at the worse of the two ends, because its
         logarithm is concave.

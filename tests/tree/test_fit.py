@@ -1,4 +1,4 @@
-"""The exact model of noisy tables: a step is what a textbook optimiser finds, and the steps end where risk is least."""
+"""Fits on a tree. Noisy tables: a step is what a textbook optimiser finds, and the steps end where risk is least."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from claims.judges import marginal
 from consilience.domain import CliqueVector, Domain
 from consilience.regions.junction_tree import JunctionTree
 from consilience.tree import fit as tree_fit
-from consilience.tree import growth
 from consilience.tree.answers import TreeAnswers
-from consilience.tree.fit import NoisyTables, ProximalPath, fit_noisy
-from consilience.tree.growth import GrowingModel, proximal_steps
+from consilience.tree.fit import NoisyTables, ProximalPath, fit_noisy, fit_tree
 from consilience.tree.support import SupportTree
-from inference.cases import random_joint
+from inference.cases import known_of, random_joint
 
 D = Domain({"a": 3, "b": 2, "c": 3, "d": 2})
 CHAIN, CYCLE = "ab bc cd", "ab bc cd ad"
@@ -121,89 +119,16 @@ def test_progress_and_the_same_twice() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(first.tables, second.tables, strict=True))
 
 
-# -- a growing list of tables ----------------------------------------------------------------------
-
-LINE = Domain({f"x{i}": 5 for i in range(5)})
-ROWS, NOISE = 20_000, 60.0
+# -- exact tables -----------------------------------------------------------------------------------
 
 
-def line_of(seed: int) -> dict[tuple[str, ...], np.ndarray]:
-    """Every pair of the rows of a Markov chain, the pairs next to each other first."""
-    rng = np.random.default_rng(seed)
-    codes = np.zeros((ROWS, 5), int)
-    codes[:, 0] = rng.integers(0, 5, ROWS)
-    for i in range(1, 5):
-        codes[:, i] = (codes[:, i - 1] + rng.choice(5, ROWS, p=[0.8, 0.2, 0, 0, 0])) % 5
-    found = {}
-    for far in range(1, 5):
-        for i in range(5 - far):
-            j, table = i + far, np.zeros((5, 5))
-            np.add.at(table, (codes[:, i], codes[:, j]), 1 / ROWS)
-            found[f"x{i}", f"x{j}"] = table
-    return found
-
-
-def measured(exact: dict[tuple[str, ...], np.ndarray], seed: int) -> NoisyTables:
-    rng = np.random.default_rng(seed)
-    sigma = NOISE / ROWS
-    tables = {c: t + sigma * rng.standard_normal(t.shape) for c, t in exact.items()}
-    values = CliqueVector.from_tables(LINE, tables)
-    return NoisyTables(values, np.full(len(tables), sigma**-2))
-
-
-def test_one_by_one_or_all_at_once_a_model_of_all_pairs_of_a_chain(monkeypatch) -> None:
-    monkeypatch.setattr(growth, "SMALL", 200)
-    exact = line_of(0)
-    noisy, order = measured(exact, 1), list(exact)
-    steps = GrowingModel(LINE)
-    for k in range(1, len(order) + 1):
-        before, inside = steps, steps.inside
-        steps = before.take(order[:k], noisy.only(order[:k]))
-        assert before.inside == inside == tuple(order[: k - 1])  # the model before stays as it was
-    assert steps.inside == tuple(order)
-    assert steps.backbone is not None
-    assert steps.backbone.whole
-    assert steps.backbone.fit.support.size < steps.backbone.tree.cells
-    seen: list[tuple[int, int]] = []
-    at_once = GrowingModel(LINE).take(order, noisy, lambda s: seen.append((s.done, s.total)))
-    assert at_once.backbone is not None
-    assert seen == sorted(seen)
-    assert seen[-1] == (len(order), len(order))
-    for model in (steps, at_once):
-        found = model.tables(order, noisy)
-        ours = np.mean([np.abs(found[c] - exact[c]).sum() for c in order])
-        data = np.mean([np.abs(noisy.values[c] - exact[c]).sum() for c in order])
-        assert ours < 0.8 * data
-
-
-def test_what_does_not_fit_is_read_beside_the_model(monkeypatch) -> None:
-    monkeypatch.setattr(growth, "SMALL", 200)
-    exact = line_of(2)
-    noisy, order = measured(exact, 3), list(exact)
-    tight = GrowingModel(LINE, cells=150).take(order, noisy)
-    assert tight.outside
-    assert {*tight.inside, *tight.outside} == set(order)
-    assert tight.backbone is not None
-    assert tight.backbone.fit.support.size <= 150
-    found = tight.tables(order, noisy)
-    ours, expected, data = (
-        sum(float(((t[c] - exact[c]) ** 2).sum()) for c in tight.outside)
-        for t in (found, {c: tight.backbone.marginal(c) for c in order}, noisy.values)
-    )
-    assert ours < 0.7 * data
-    assert ours < 2 * expected
-    nothing = GrowingModel(LINE, cells=10).take(order, noisy)
-    assert nothing.backbone is None
-    assert nothing.outside == tuple(order)
-
-
-def test_a_single_table_moves_by_proximal_steps() -> None:
-    rng = np.random.default_rng(4)
-    start, wanted = rng.dirichlet(np.ones(12)), rng.dirichlet(np.ones(12)) + rng.normal(0, 0.05, 12)
-    before = 0.999 * start + 0.001 / 12
-    moved = proximal_steps(start, wanted, 30.0, 1)
-    slope = 30.0 * (moved - wanted) + np.log(moved / before)
-    np.testing.assert_allclose(slope, slope.mean(), atol=1e-6)
-    assert moved.sum() == pytest.approx(1)
-    far = proximal_steps(start, wanted, 30.0, 20)
-    assert np.abs(far - np.maximum(wanted, 0)).sum() < np.abs(moved - np.maximum(wanted, 0)).sum()
+def test_a_warm_start_is_already_there() -> None:
+    known = known_of(D, random_joint(D, 2), "ab bc cd ad ac")
+    targets = CliqueVector.from_tables(D, {c: known.table(c) for c in known.cliques})
+    support = SupportTree.of(JunctionTree.of(D, known.cliques), targets, 1000)
+    assert support is not None
+    cold = fit_tree(support, targets, passes=1000, tolerance=1e-9)
+    assert cold.iterations > 5
+    assert cold.misfit <= 1e-9
+    warm = fit_tree(support, targets, theta=cold.theta, passes=1000, tolerance=1e-8)
+    assert warm.iterations == 1

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from consilience.cli.asked import time_limit_option
-from consilience.cli.given import from_tables
-from consilience.cli.shell import Output, json_option, quiet_option
-from consilience.cli.words import versions
+from consilience.cli.options import time_limit_option
+from consilience.cli.output import Output, json_option, quiet_option
 from consilience.inference import reconstruct
+from consilience.progress import Step
 from consilience.release import write_release
 from consilience.release.atomic import check_target
+from consilience.release.facts import common_facts
+from consilience.release.noisy import evidence_of_tables
 
 TOLERANCE = 1e-6
 README = """Consistent tables made by Consilience {version} from {count} noisy tables that were given to it.
@@ -63,36 +63,37 @@ def reconstruct_tables(
     """
     output = Output(quiet, as_json)
     check_target(out)
-    given = from_tables(tables, schema_path, stddev, noise)
-    with output.working("reconstructing") as report:
+    evidence = evidence_of_tables(tables, schema_path, stddev, noise)
+    with output.working("reconstructing") as progress:
         model = reconstruct(
-            given.schema.domain,
-            given.measurements,
+            evidence.schema.domain,
+            evidence.measurements,
             total=total,
-            possible=given.schema.possible,
-            progress=lambda i: report(i.number, i.expected(TOLERANCE)),
+            possible=evidence.schema.possible,
+            progress=lambda i: progress(Step("reconstructing", i.number, i.expected(TOLERANCE))),
             tolerance=TOLERANCE,
             on_plan=lambda p: output.say(str(p)),
             **settings,
         )
-    with output.working("standard errors") as report:
-        spreads = model.uncertainties(model.cliques, progress=report)
+        spreads = model.uncertainties(
+            model.cliques, progress=lambda done, of: progress(Step("standard errors", done, of))
+        )
     d = model.diagnostics
     facts = {
         "private": None,
         "mark": "as private as the tables that it was made from",
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **common_facts(model, public=total is not None),
         "mechanism": {"name": "given tables", "options": {}, "calibrated": ""},
-        "total": {"value": model.total, "public": total is not None},
         "diagnostics": {"method": d.method, "status": d.status, "relative_gap": d.gap},
-        "versions": versions(),
     }
-    readme = README.format(version=facts["versions"]["consilience"], count=len(given.measurements))
+    readme = README.format(
+        version=facts["versions"]["consilience"], count=len(evidence.measurements)
+    )
     write_release(
         out,
         model=model,
-        schema=given.schema,
-        measurements=given.measurements,
+        schema=evidence.schema,
+        measurements=evidence.measurements,
         tables={c: s.stderr for c, s in zip(model.cliques, spreads, strict=True)},
         facts=facts,
         ledger=None,

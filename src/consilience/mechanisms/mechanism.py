@@ -12,7 +12,6 @@ interruption after it leaves the spending on record.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from consilience.domain import Domain
@@ -21,22 +20,14 @@ from consilience.inference import Diagnostics, Model
 from consilience.measurements import Measurement
 from consilience.mechanisms.source import Source
 from consilience.privacy import Budget, Cost, Ledger, NoiseSource, SecureNoise
+from consilience.progress import Progress
+from consilience.progress import Step as Step
 from consilience.solvers.planner import Plan
 
 NOT_PRIVATE = "NOT PRIVATE: drawn with seeded noise, for experiments only"
 
 
-@dataclass(frozen=True)
-class Step:
-    """How far a call has come: `done` of `total` in this stage; None where it is not known."""
-
-    stage: str
-    done: int
-    total: int | None = None
-    seconds_left: float | None = None
-
-
-StepCallback = Callable[[Step], None]
+StepCallback = Progress
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -7,7 +7,7 @@ noise of the part's width. `Gaussian` and `Laplace` have one part per clique of 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,7 +31,8 @@ from consilience.mechanisms.settings import Settings
 from consilience.mechanisms.source import Source, check_source, exact_counts
 from consilience.mechanisms.strategies_queries import CELLS, IntegerQuery
 from consilience.memory import parse_bytes, show_bytes
-from consilience.privacy import Cost, Ledger, Neighbours, NoiseSource, Progress, Scale, Sigma
+from consilience.privacy import Cost, Ledger, Neighbours, NoiseSource, Scale, Sigma
+from consilience.privacy.noise import DRAWING
 from consilience.solvers.solution import Iteration
 
 Width = Sigma | Scale
@@ -238,19 +239,17 @@ def _draw(
 ) -> NDArray[np.int64]:
     """One group of cells plus noise; `done` of `total` cells came before."""
 
-    def report(p: Progress) -> None:
+    def report(step: Step) -> None:
         assert progress is not None
-        pace = p.seconds_left / max(1, p.total - p.done)
-        left = pace * (total - done - p.done)
-        progress(Step("drawing noise", done + p.done, total, left))
+        pace = (step.seconds_left or 0.0) / max(1, exact.size - step.done)
+        left = pace * (total - done - step.done)
+        progress(Step(DRAWING, done + step.done, total, left))
 
-    heard: Callable[[Progress], None] | None = (
-        report if progress is not None and exact.size >= _LONG_DRAW else None
-    )
+    watch = report if progress is not None and exact.size >= _LONG_DRAW else None
     if isinstance(width, Sigma):
-        values = source.discrete_gaussian(exact, width, heard).values
+        values = source.discrete_gaussian(exact, width, watch).values
     else:
-        values = source.discrete_laplace(exact, width, heard).values
-    if progress is not None and heard is None:
-        progress(Step("drawing noise", done + exact.size, total))
+        values = source.discrete_laplace(exact, width, watch).values
+    if progress is not None and watch is None:
+        progress(Step(DRAWING, done + exact.size, total))
     return values

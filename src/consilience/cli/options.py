@@ -1,9 +1,8 @@
-"""What a release is asked for: budget, workload, mechanism. The options that `plan` and `release` share."""
+"""Options that commands share, and how their words are read: budget, workload, mechanism."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,93 +11,24 @@ import click
 
 from consilience.data.schema import Schema
 from consilience.domain import Domain, Workload, all_marginals
-from consilience.errors import BudgetError, ConsilienceError, DomainError
-from consilience.mechanisms import (
-    AIM,
-    FEM,
-    HDMM,
-    MWEM,
-    DualQuery,
-    Gaussian,
-    Laplace,
-    Mechanism,
-    ResidualPlanner,
-)
+from consilience.errors import BudgetError, DomainError
+from consilience.mechanisms import Mechanism
 from consilience.privacy import Budget
-from consilience.release.labelled import RESULTS
-from consilience.solvers.planner import TIME_LIMIT
-
-PASSED_ON = ("consistency", "memory", "time_limit", "prior")
-"""Settings of the reconstruction that mechanisms which measure tables take."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A mechanism by name: how it is made, its own options with their readers, and what it does in a line."""
-
-    make: Callable[..., Mechanism]
-    options: Mapping[str, Callable[[str], Any]]
-    line: str
-    passed: tuple[str, ...] = PASSED_ON
-
-
-def _weights(text: str) -> str:
-    return text
-
-
-REGISTRY: Mapping[str, Choice] = {
-    "gaussian": Choice(
-        Gaussian, {"weights": _weights}, "every table once, Gaussian noise; needs a delta or rho"
-    ),
-    "laplace": Choice(
-        Laplace, {"weights": _weights}, "every table once, Laplace noise; good for few tables"
-    ),
-    "hdmm": Choice(
-        HDMM,
-        {"slack": float, "restarts": int, "seed": int},
-        "other tables than those asked for, where that needs less noise",
-    ),
-    "residual-planner": Choice(
-        ResidualPlanner, {}, "the least total variance for Gaussian noise, many attributes"
-    ),
-    "mwem": Choice(
-        MWEM,
-        {"rounds": int, "noise": str, "select_share": float, "allowance": str},
-        "chooses the worst answered table, measures it, and again",
-    ),
-    "aim": Choice(
-        AIM,
-        {"rounds_per_attribute": int},
-        "chooses what is worth measuring, with the budget it has",
-    ),
-    "fem": Choice(
-        FEM,
-        {"rounds": int, "samples": int, "split": float, "perturbation": float, "seed": int},
-        "chooses badly answered cells, and fits records that answer them",
-        (),
-    ),
-    "dual-query": Choice(
-        DualQuery,
-        {"rounds": int, "samples": int, "seed": int},
-        "draws queries, and finds records that answer them",
-        (),
-    ),
-}
-
+from consilience.release.registry import MECHANISMS, USUAL, named
 
 time_limit_option = click.option(
     "--time-limit",
     type=float,
-    default=TIME_LIMIT,
+    default=USUAL["time_limit"],
     show_default=True,
     metavar="SECONDS",
     help="With --consistency auto: global only if it is expected to take no longer.",
 )
 
 
-def asked_options(neighbours_required: bool) -> Callable[[Any], Any]:
+def release_options(neighbours_required: bool) -> Callable[[Any], Any]:
     """--epsilon, --delta, --rho, --neighbours, --accounting, --workload, --mechanism, --option and how to reconstruct."""
-    names = "\b\n" + "\n".join(f"{name}: {c.line}" for name, c in REGISTRY.items())
+    names = "\b\n" + "\n".join(f"{name}: {entry.line}" for name, entry in MECHANISMS.items())
     options = [
         click.option(
             "--epsilon", metavar="NUMBER", help="The privacy loss that is allowed, such as 1."
@@ -163,53 +93,11 @@ def asked_options(neighbours_required: bool) -> Callable[[Any], Any]:
     return decorate
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The words of the options, read."""
-
-    budget: Budget
-    name: str
-    options: Mapping[str, Any]
-    mechanism: Mechanism
-    workload: Workload
-    words: Mapping[str, Any]
-    """What it was read from, for JSON; the workload as a list of cliques."""
-
-
-WORDS = ("epsilon", "delta", "rho", "neighbours", "accounting", "mechanism", "own", *PASSED_ON)
-
-
-def read_asked(schema: Schema, words: Mapping[str, Any]) -> Asked:
-    budget = read_budget(words)
-    domain = schema.domain
-    clash = next((a for a in domain if a in RESULTS), None)
-    if clash is not None:
-        raise ConsilienceError(
-            f"no column may be called {clash!r}, which the released tables have for their results; rename it in the table "
-            "and the schema"
-        )
-    workload = read_workload(domain, words["workload"])
-    name = words["mechanism"]
-    if name not in REGISTRY:
-        raise ConsilienceError(f"the mechanism must be one of {', '.join(REGISTRY)}, got {name!r}")
-    choice = REGISTRY[name]
-    options = dict(_own_option(name, choice, given) for given in words["own"])
-    usual = {"consistency": "auto", "memory": "2 GB", "time_limit": TIME_LIMIT, "prior": None}
-    unused = [k for k in PASSED_ON if k not in choice.passed and words[k] != usual[k]]
-    if unused:
-        word = unused[0].replace("_", "-")
-        raise ConsilienceError(f"{name} does not take --{word}; leave it out")
-    passed = {k: words[k] for k in choice.passed}
-    if schema.impossible:
-        if not choice.passed:
-            able = ", ".join(n for n, c in REGISTRY.items() if c.passed)
-            raise ConsilienceError(
-                f"{name} can not keep the schema's impossible combinations empty; use one of {able}"
-            )
-        passed["possible"] = schema.possible
-    mechanism = choice.make(workload, **options, **passed)
-    kept = {k: words[k] for k in WORDS} | {"workload": [list(c) for c in workload]}
-    return Asked(budget, name, options, mechanism, workload, kept)
+def read_mechanism(schema: Schema, words: Mapping[str, Any]) -> Mechanism:
+    """The mechanism that --mechanism, --option, --workload and the settings of the reconstruction ask for."""
+    workload = read_workload(schema.domain, words["workload"])
+    settings = {name: words[name] for name in USUAL}
+    return named(words["mechanism"], workload, words["own"], settings)
 
 
 LEAST, MOST = Fraction(1, 10**12), Fraction(10**6)
@@ -244,15 +132,13 @@ def _amount(name: str, text: str | None) -> Fraction | None:
     return amount
 
 
-def read_workload(domain: Domain, text: str | list[list[str]]) -> Workload:
-    """2 | 1,2 | age,sex; sex,income | @file, or a list of cliques."""
-    if not isinstance(text, str):
-        return Workload(domain, [tuple(c) for c in text])
+def read_workload(domain: Domain, text: str) -> Workload:
+    """2 | 1,2 | age,sex; sex,income | @file."""
     if text.startswith("@"):
         try:
             lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise DomainError(f"the workload file {text[1:]!r} can not be read: {error}") from error
+            raise DomainError(f"the workload file {text[1:]!r} cannot be read: {error}") from error
         text = ";".join(line.partition("#")[0] for line in lines if line.partition("#")[0].strip())
     parts = [p.strip() for p in text.split(";") if p.strip()]
     if len(parts) == 1 and all(w.strip().isdigit() for w in parts[0].split(",")):
@@ -279,18 +165,3 @@ def read_attributes(domain: Domain, text: str) -> tuple[str, ...]:
     if len(set(names)) != len(names):
         raise DomainError(f"the attributes of a table must be distinct, got {text.strip()!r}")
     return names
-
-
-def _own_option(name: str, choice: Choice, given: str) -> tuple[str, Any]:
-    key, equals, value = given.partition("=")
-    key = key.strip().replace("-", "_")
-    if not equals or key not in choice.options:
-        known = ", ".join(choice.options) or "none"
-        raise ConsilienceError(
-            f"an option of {name} must be KEY=VALUE with one of: {known}; got {given!r}"
-        )
-    try:
-        return key, choice.options[key](value.strip())
-    except ValueError:
-        kind = choice.options[key].__name__
-        raise ConsilienceError(f"option {key} of {name} must be a {kind}, got {value!r}") from None

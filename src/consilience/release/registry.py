@@ -1,0 +1,257 @@
+"""Mechanisms by name, and a mechanism as a record: what a command asks for, and what an interrupted release is made from again.
+
+A record is JSON: the mechanism's name, its workload and those of its settings that are not the default. What cannot be
+written down (a region graph, a mechanism of somebody's own) has no record, and is given again by whoever resumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from consilience.data.schema import Schema
+from consilience.domain import Domain, Workload
+from consilience.errors import ConsilienceError
+from consilience.mechanisms import (
+    AIM,
+    FEM,
+    HDMM,
+    MWEM,
+    DualQuery,
+    GameFit,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    ResidualPlanner,
+    Settings,
+)
+from consilience.privacy import Epsilon, Rho
+from consilience.solvers.planner import TIME_LIMIT
+
+USUAL: Mapping[str, Any] = {
+    "consistency": "auto",
+    "memory": "2 GB",
+    "time_limit": TIME_LIMIT,
+    "prior": None,
+}
+"""Settings of the reconstruction that a command passes on, and what they are unless given."""
+
+RECONSTRUCTION = frozenset({f.name for f in fields(Settings)} | {"fit"})
+"""Fields of a mechanism that say how its measurements are reconstructed, which costs no privacy."""
+
+_VALUES: Mapping[str, type] = {"GameFit": GameFit}
+_NUMBERS: Mapping[str, type] = {"Fraction": Fraction, "Epsilon": Epsilon, "Rho": Rho}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A mechanism by name: its class, its own options with their readers, and what it does in a line.
+
+    counts: it publishes counts with noise of a known width, and takes the settings of the reconstruction; choices otherwise.
+    """
+
+    make: Callable[..., Mechanism]
+    options: Mapping[str, Callable[[str], Any]]
+    line: str
+    counts: bool = True
+
+
+MECHANISMS: Mapping[str, Entry] = {
+    "gaussian": Entry(
+        Gaussian, {"weights": str}, "every table once, Gaussian noise; needs a delta or rho"
+    ),
+    "laplace": Entry(
+        Laplace, {"weights": str}, "every table once, Laplace noise; good for few tables"
+    ),
+    "hdmm": Entry(
+        HDMM,
+        {"slack": float, "restarts": int, "seed": int},
+        "other tables than those asked for, where that needs less noise",
+    ),
+    "residual-planner": Entry(
+        ResidualPlanner, {}, "the least total variance for Gaussian noise, many attributes"
+    ),
+    "mwem": Entry(
+        MWEM,
+        {"rounds": int, "noise": str, "select_share": float, "allowance": str},
+        "chooses the worst answered table, measures it, and again",
+    ),
+    "aim": Entry(
+        AIM,
+        {"rounds_per_attribute": int},
+        "chooses what is worth measuring, with the budget it has",
+    ),
+    "fem": Entry(
+        FEM,
+        {"rounds": int, "samples": int, "split": float, "perturbation": float, "seed": int},
+        "chooses badly answered cells, and fits records that answer them",
+        counts=False,
+    ),
+    "dual-query": Entry(
+        DualQuery,
+        {"rounds": int, "samples": int, "seed": int},
+        "draws queries, and finds records that answer them",
+        counts=False,
+    ),
+}
+
+
+def name_of(mechanism: Mechanism) -> str | None:
+    """The name of a mechanism that comes with the package, None of any other."""
+    return next((n for n, e in MECHANISMS.items() if e.make is type(mechanism)), None)
+
+
+# -- from words ------------------------------------------------------------------------------------
+
+
+def named(
+    name: str, workload: Workload, own: Sequence[str], settings: Mapping[str, Any]
+) -> Mechanism:
+    """A mechanism from words: its name, its own options as KEY=VALUE, and the settings of the reconstruction (`USUAL`)."""
+    if name not in MECHANISMS:
+        raise ConsilienceError(
+            f"the mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}"
+        )
+    entry = MECHANISMS[name]
+    options = dict(_own_option(name, entry, given) for given in own)
+    if entry.counts:
+        return entry.make(workload, **options, **{k: settings[k] for k in USUAL})
+    unused = next((k for k, usual in USUAL.items() if settings[k] != usual), None)
+    if unused is not None:
+        raise ConsilienceError(f"{name} does not take --{unused.replace('_', '-')}; leave it out")
+    return entry.make(workload, **options)
+
+
+def _own_option(name: str, entry: Entry, given: str) -> tuple[str, Any]:
+    key, equals, value = given.partition("=")
+    key = key.strip().replace("-", "_")
+    if not equals or key not in entry.options:
+        known = ", ".join(entry.options) or "none"
+        raise ConsilienceError(
+            f"an option of {name} must be KEY=VALUE with one of: {known}; got {given!r}"
+        )
+    try:
+        return key, entry.options[key](value.strip())
+    except ValueError:
+        kind = entry.options[key].__name__
+        raise ConsilienceError(f"option {key} of {name} must be a {kind}, got {value!r}") from None
+
+
+def with_settings(mechanism: Mechanism, **settings: Any) -> Mechanism:
+    """The same mechanism with other settings of the reconstruction: what was measured stays as it is."""
+    unknown = next((k for k in settings if k not in _fields(mechanism)), None)
+    if unknown is not None:
+        name = name_of(mechanism) or type(mechanism).__name__
+        raise ConsilienceError(f"{name} does not take --{unknown.replace('_', '-')}; leave it out")
+    return replace(mechanism, **settings) if settings else mechanism  # pyright: ignore[reportArgumentType]
+
+
+def keep_impossible(mechanism: Mechanism, schema: Schema) -> Mechanism:
+    """The mechanism that keeps the schema's impossible combinations empty; refused where it cannot."""
+    if not schema.impossible:
+        return mechanism
+    if "possible" not in _fields(mechanism):
+        able = ", ".join(n for n, e in MECHANISMS.items() if e.counts)
+        name = name_of(mechanism) or type(mechanism).__name__
+        raise ConsilienceError(
+            f"{name} cannot keep the schema's impossible combinations empty; use one of {able}"
+        )
+    return with_settings(mechanism, possible=schema.possible)
+
+
+def has_prior(mechanism: Mechanism) -> bool:
+    """Whether the reconstruction is pulled towards a prior, which has no closed form of its standard errors."""
+    return getattr(mechanism, "prior", None) is not None
+
+
+# -- as a record -----------------------------------------------------------------------------------
+
+
+def own_settings(mechanism: Mechanism) -> dict[str, Any]:
+    """What was asked of the mechanism itself: settings that are not the default, in words where they are objects."""
+    return {
+        name: _plain(value, strict=False)
+        for name, value in _changed(mechanism).items()
+        if name not in RECONSTRUCTION
+    }
+
+
+def to_record(mechanism: Mechanism) -> dict[str, Any] | None:
+    """The mechanism as JSON, without the impossible combinations, which the schema knows; None if it cannot be written down."""
+    name = name_of(mechanism)
+    if name is None:
+        return None
+    workload: Workload = mechanism.workload  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        settings = {key: _plain(value) for key, value in _changed(mechanism).items()}
+    except TypeError:
+        return None
+    return {
+        "name": name,
+        "workload": [[list(clique), weight] for clique, weight in workload.items()],
+        "settings": settings,
+    }
+
+
+def from_record(record: Mapping[str, Any], domain: Domain) -> Mechanism:
+    """The mechanism of a record."""
+    workload = Workload(domain, {tuple(clique): weight for clique, weight in record["workload"]})
+    settings = {key: _value(value) for key, value in record["settings"].items()}
+    return MECHANISMS[record["name"]].make(workload, **settings)
+
+
+def _fields(mechanism: Mechanism) -> dict[str, Field[Any]]:
+    return {f.name: f for f in fields(mechanism)} if is_dataclass(mechanism) else {}
+
+
+def _changed(value: Any) -> dict[str, Any]:
+    """{field: value} of a dataclass where it is not the default, apart from the workload and the impossible combinations."""
+    found = {f.name: (f, getattr(value, f.name)) for f in fields(value)}
+    return {
+        name: given
+        for name, (field, given) in found.items()
+        if name not in ("workload", "possible") and not _is_default(field, given)
+    }
+
+
+def _is_default(field: Field[Any], given: Any) -> bool:
+    if field.default is not MISSING:
+        return type(given) is type(field.default) and given == field.default
+    if field.default_factory is MISSING:
+        return False
+    usual = field.default_factory()
+    return not _changed(given) if type(given) in _VALUES.values() else given == usual
+
+
+def _plain(value: Any, strict: bool = True) -> Any:
+    """A setting as JSON: numbers and words as they are, what else can be written down by its name."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    for name, kind in _NUMBERS.items():
+        if type(value) is kind:
+            return {name: str(value if kind is Fraction else value.value)}
+    for name, kind in _VALUES.items():
+        if type(value) is kind:
+            return {name: {k: _plain(v, strict) for k, v in _changed(value).items()}}
+    if isinstance(value, Mapping) and all(isinstance(key, tuple) for key in value):
+        return {"cliques": [[list(clique), _plain(v, strict)] for clique, v in value.items()]}
+    if not strict:
+        return repr(value)
+    raise TypeError(f"{value!r} cannot be written down")
+
+
+def _value(plain: Any) -> Any:
+    if not isinstance(plain, dict):
+        return plain
+    ((name, content),) = plain.items()
+    if name == "cliques":
+        return {tuple(clique): _value(v) for clique, v in content}
+    if name in _VALUES:
+        return _VALUES[name](**{k: _value(v) for k, v in content.items()})
+    return _NUMBERS[name](Fraction(content))

@@ -15,8 +15,8 @@ def stop(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
-    from consilience.cli import interrupts, shell
+    from consilience.cli import shell
 
     shell.load(sys.argv[1:])
-    interrupts.listen()
+    shell.listen()
     shell.main()

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from consilience.comparison import compare
     from consilience.data.tables import read_table
     from consilience.privacy import Budget
+    from consilience.release import release
 
 __all__ = [
     "AbsoluteLoss",
@@ -81,6 +82,7 @@ __all__ = [
     "random_marginals",
     "read_table",
     "reconstruct",
+    "release",
     "splitting",
 ]
 
@@ -91,7 +93,7 @@ _FROM_PRIVACY = frozenset({"Budget"})
 def __getattr__(name: str) -> Any:
     if name in _FROM_PRIVACY:
         return getattr(import_module("consilience.privacy"), name)
-    if name in ("baselines", "mechanisms"):
+    if name in ("baselines", "mechanisms", "release"):  # calling the package `release` makes one
         return import_module(f"consilience.{name}")
     if name == "read_table":
         return import_module("consilience.data.tables").read_table

@@ -6,7 +6,7 @@ value is built; a numerical method that does not converge raises nothing and say
 
 
 class ConsilienceError(ValueError):
-    """Something given by the caller can not be used; the message is one line for a person."""
+    """Something given by the caller cannot be used; the message is one line for a person."""
 
 
 class DomainError(ConsilienceError):
@@ -39,7 +39,7 @@ class CapacityError(ConsilienceError):
 
 
 class ModelFileError(ConsilienceError):
-    """A saved model is damaged, foreign or of a version that this release can not read."""
+    """A saved model is damaged, foreign or of a version that this release cannot read."""
 
 
 class BudgetError(ConsilienceError):
@@ -60,11 +60,11 @@ class LedgerError(ConsilienceError):
 
 
 class NoiseError(ConsilienceError):
-    """Noise can not be drawn for what was given, or the sampler failed; nothing was released."""
+    """Noise cannot be drawn for what was given, or the sampler failed; nothing was released."""
 
 
 class AuditError(ConsilienceError):
-    """An audit was asked for something that it can not measure."""
+    """An audit was asked for something that it cannot measure."""
 
 
 class PotentialError(ConsilienceError):
@@ -72,4 +72,4 @@ class PotentialError(ConsilienceError):
 
 
 class ReleaseError(ConsilienceError):
-    """A release folder can not be written, or is not what it should be."""
+    """A release folder cannot be written, or is not what it should be."""

@@ -13,12 +13,12 @@ import pytest
 
 import consilience as cs
 from cli.conftest import BUDGET, SCHEMA, people, run
-from consilience.cli.asked import REGISTRY
 from consilience.cli.shell import COMMANDS
 from consilience.data import Schema
 from consilience.data.schema_file import parse_schema
 from consilience.privacy import Ledger
 from consilience.release import read_release
+from consilience.release.registry import MECHANISMS
 
 
 def exact(rows: int, tmp_path: Path):
@@ -205,9 +205,9 @@ def test_compare_lists_every_method(released: Path) -> None:
     assert all(r["validation"] > 0 for r in rows)
 
 
-@pytest.mark.parametrize("mechanism", REGISTRY)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_mechanism_can_be_asked_for(place: Path, mechanism: str) -> None:
-    own = ("-o", "rounds=2") if "rounds" in REGISTRY[mechanism].options else ()
+    own = ("-o", "rounds=2") if "rounds" in MECHANISMS[mechanism].options else ()
     words = ("--schema", "people.toml", *BUDGET, "--mechanism", mechanism, *own)
     planned = run("plan", *words, "--rows", "400", "--json")
     assert planned.exit_code == 0, planned.output
@@ -216,14 +216,14 @@ def test_every_mechanism_can_be_asked_for(place: Path, mechanism: str) -> None:
     assert done.exit_code == 0, done.output
     facts = read_release(place / "out").facts
     assert facts["mechanism"]["name"] == mechanism
-    assert facts["standard_errors"] == ("auto" if REGISTRY[mechanism].passed else "none")
+    assert facts["standard_errors"] == ("auto" if MECHANISMS[mechanism].counts else "none")
     assert len(Ledger(place / "l").read().entries) >= 1
 
 
 def test_refits_that_would_take_long_are_left_out_and_that_is_said(
     place: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("consilience.cli.finish.LONG", 0.0)
+    monkeypatch.setattr("consilience.release.standard_errors.LONG", 0.0)
     words = ("people.csv", "--schema", "people.toml", *BUDGET, "--out", "out")
     done = run("release", *words)
     assert done.exit_code == 0, done.output

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from cli.conftest import BUDGET, run
-from consilience.cli.asked import REGISTRY, read_asked
 from consilience.data.schema_file import read_schema
 from consilience.mechanisms import SelectionRelease
 from consilience.mechanisms.rounds import Run
@@ -23,6 +22,8 @@ from consilience.privacy import Ledger
 from consilience.release import folder as release_folder
 from consilience.release import paid as release_paid
 from consilience.release import read_release, read_unfinished
+from consilience.release.registry import MECHANISMS
+from consilience.release.run import Order
 
 HERE = {"people.csv", "people.toml"}
 WORDS = ("people.csv", "--schema", "people.toml", *BUDGET, "--ledger", "l", "--out", "out", "-q")
@@ -121,12 +122,13 @@ def test_a_defect_is_shown_in_full_and_says_what_is_kept(place: Path, monkeypatc
     monkeypatch.setattr(STAGES["reconstructing"], fail)
     done = release()
     assert isinstance(done.exception, ZeroDivisionError)
-    assert "what was paid for is kept in out.partial" in done.exception.__notes__[0]
+    kept = "what was paid for is kept, finish it with: consilience resume out.partial"
+    assert done.exception.__notes__ == [kept]
 
 
-@pytest.mark.parametrize("mechanism", REGISTRY)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_mechanism_can_be_resumed(place: Path, monkeypatch, mechanism: str) -> None:
-    own = [f"{k}=2" for k in ("rounds", "restarts") if k in REGISTRY[mechanism].options]
+    own = [f"{k}=2" for k in ("rounds", "restarts") if k in MECHANISMS[mechanism].options]
     words = ("--mechanism", mechanism, *(w for o in own for w in ("-o", o)), "--errors", "none")
     words += ("--workload", "sex,age;sex,member")
 
@@ -137,23 +139,16 @@ def test_every_mechanism_can_be_resumed(place: Path, monkeypatch, mechanism: str
         patch.setattr(release_folder, "_manifest", full)
         stopped(release(*words), "no space left", "consilience resume")
     left = read_unfinished(place / "out.partial")
-    before = Paired(read_schema(place / "people.toml"), left.asked)
-    kept = left.release(before.ready.cost)
+    order = Order.restore(read_schema(place / "people.toml"), left.asked, None, {}, None)
+    ready = order.mechanism.calibrate(order.budget)
+    kept = left.release(ready.cost)
     assert isinstance(kept, SelectionRelease) == (mechanism in ("fem", "dual-query"))
     done = run("resume", "out.partial", "-q")
     assert done.exit_code == 0, done.output
     model = read_release(place / "out").model
-    again = before.ready.reconstruct(kept).model
+    again = ready.reconstruct(kept).model
     np.testing.assert_allclose(model.marginal(("sex", "age")), again.marginal(("sex", "age")))
     assert spent(place) == 1
-
-
-class Paired:
-    """The mechanism of an unfinished release, calibrated."""
-
-    def __init__(self, schema, words) -> None:
-        asked = read_asked(schema, words)
-        self.ready = asked.mechanism.calibrate(asked.budget)
 
 
 @pytest.mark.parametrize("at", ["choosing", "fitting"])
@@ -274,7 +269,7 @@ def test_a_disk_that_takes_no_long_files(place: Path) -> None:
     assert (early.returncode, "nothing was spent" in said) == (2, True)
     assert set(os.listdir(place)) == HERE
     code = (
-        "import resource, consilience.cli.finish as f",
+        "import resource, consilience.release.run as f",
         "write, f.write_release = f.write_release, lambda *a, **k: "
         "(resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000)), write(*a, **k))",
     )

@@ -97,7 +97,7 @@ def test_impossible_combinations_hold_for_somebody_elses_tables(place: Path) -> 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--mechanism", "fem"], "fem can not keep the schema's impossible combinations empty"),
+        (["--mechanism", "fem"], "fem cannot keep the schema's impossible combinations empty"),
         (["--prior", "independence"], "combinations that can not occur need prior=None"),
     ],
 )

@@ -53,10 +53,10 @@ def release(*words: object, table: object = "people.csv", budget=BUDGET, out: ob
         ),
         ("twice.csv", b"sex,sex\nF,M\n", ["different names", "got 'sex' twice"]),
         ("blank.csv", b"sex,,age\nF,1,2\n", ["must have a name in the first line, column 2"]),
-        ("fake.parquet", b"not parquet", ["can not be read"]),
+        ("fake.parquet", b"not parquet", ["cannot be read"]),
         ("fake.arrow", b"not arrow", ["must be an Arrow file"]),
         ("fake.duckdb", b"not duckdb" * 99, ["must be a DuckDB database"]),
-        ("bad.csv.gz", b"not gzip", ["can not be read"]),
+        ("bad.csv.gz", b"not gzip", ["cannot be read"]),
     ],
 )
 def test_files_that_are_not_tables(place: Path, name: str, content: bytes | None, words) -> None:
@@ -131,7 +131,7 @@ def test_budgets_that_are_none(place: Path, words, said) -> None:
         (["--workload", ";;"], ["--workload must name at least one table"]),
         (["--workload", "sex,sex"], ["must be distinct, got 'sex,sex'"]),
         (["--time-limit", "0"], ["time_limit must be a positive number of seconds"]),
-        (["--workload", "@none.txt"], ["workload file 'none.txt' can not be read"]),
+        (["--workload", "@none.txt"], ["workload file 'none.txt' cannot be read"]),
         (["-o", "rounds=3"], ["option of gaussian must be KEY=VALUE with one of: weights"]),
         (
             ["--mechanism", "mwem", "-o", "rounds=many"],

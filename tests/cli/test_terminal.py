@@ -17,19 +17,22 @@ from consilience.solvers.solution import Iteration
 WORDS = ("people.csv", "--schema", "people.toml", *BUDGET, "--errors", "none", "--out", "out")
 SLOW = """
 import sys, time
+import consilience.cli.output as output
 import consilience.cli.shell as shell
-import consilience.cli.finish as finish
-shell.PATIENCE, shell.POLL = 0.0, 0.01
-work = finish._tables
-def slow(output, *more):
-    with output.working("thinking") as report:
-        for i in range(12):
-            report(i, 12)
-            time.sleep(0.1)
-    with output.working("asking", lambda: 0.25):
-        time.sleep(0.5)
-    return work(output, *more)
-finish._tables = slow
+import consilience.data.duck as duck
+import consilience.release.run as run
+from consilience.progress import Step
+output.PATIENCE, output.POLL = 0.0, 0.01
+work = run.errors_of_tables
+def slow(model, cliques, method, progress):
+    for i in range(12):
+        progress(Step("thinking", i, 12))
+        time.sleep(0.1)
+    duck.DuckDBTable.share_done = lambda self: 0.25
+    progress(Step("asking", 0))
+    time.sleep(0.5)
+    return work(model, cliques, method, progress)
+run.errors_of_tables = slow
 """
 """Bars from the first moment on, and a second of work for them to show."""
 

@@ -9,6 +9,7 @@ import consilience as cs
 from consilience.baselines import Answers, Tables
 from consilience.comparison import METHODS
 from consilience.errors import ConsilienceError, DomainError
+from consilience.progress import Step
 
 DOMAIN = cs.Domain({"a": 3, "b": 4, "c": 5, "d": 2})
 CLIQUES = [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")]
@@ -87,9 +88,9 @@ def test_a_refusal_is_a_row_with_its_reason() -> None:
     names = big.attributes
     cliques = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
     given = [cs.Measurement(c, np.full((12, 12), 1.0), stddev=1) for c in cliques]
-    seen: list[str] = []
+    seen: list[Step] = []
     found = cs.compare(big, given, total=144, methods=("global", "noisy"), progress=seen.append)
-    assert seen == ["global", "noisy"]
+    assert seen == [Step("global", 0, 2), Step("noisy", 1, 2)]
     assert not found["global"].done
     assert "memory" in found["global"].refused
     assert found["global"].refused in repr(found)

@@ -28,7 +28,7 @@ ENGINES = ("duckdb", "ibis-duckdb", "sqlite", "postgres", "spark")
 
 
 def why_not(engine: str) -> str:
-    """Why an engine can not be tried here; empty if it can."""
+    """Why an engine cannot be tried here; empty if it can."""
     if engine == "duckdb":
         return ""
     if find_spec("ibis") is None:

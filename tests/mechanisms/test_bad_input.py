@@ -157,7 +157,11 @@ def test_gaussian_noise_and_a_pure_budget():
 
 
 @pytest.mark.parametrize(
-    "budget", [Budget(rho=1, neighbours="add-remove"), BUDGET.with_accounting("gaussian")]
+    "budget",
+    [
+        Budget(rho=1, neighbours="add-remove"),
+        Budget(epsilon=1, delta=1e-6, neighbours="replace-one", accounting="gaussian"),
+    ],
 )
 def test_laplace_noise_and_a_budget_without_epsilons(budget):
     with pytest.raises(BudgetError) as caught:

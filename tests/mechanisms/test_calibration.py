@@ -82,7 +82,8 @@ def test_equal_noise_is_one_release_of_all_tables(neighbours):
 def test_gaussian_accounting_needs_less_noise():
     budget = Budget(epsilon=1, delta=1e-6, neighbours="replace-one")
     default = Gaussian(WORKLOAD).calibrate(budget)
-    closer = Gaussian(WORKLOAD).calibrate(budget.with_accounting("gaussian"))
+    other = Budget(epsilon=1, delta=1e-6, neighbours="replace-one", accounting="gaussian")
+    closer = Gaussian(WORKLOAD).calibrate(other)
     for clique in WORKLOAD:
         assert closer.sigmas[clique].value < 0.95 * default.sigmas[clique].value
 

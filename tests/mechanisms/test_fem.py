@@ -215,9 +215,6 @@ def test_the_ledger_has_the_cost_before_anything_is_drawn(name, tmp_path) -> Non
         def discrete_laplace(self, *_, **__):
             raise AssertionError
 
-        def noisy_max(self, *_, **__):
-            raise AssertionError
-
         def select(self, *_, **__):
             raise KeyboardInterrupt
 

@@ -45,7 +45,7 @@ BUILDS = {
 BUDGETS = [
     PURE,
     LOOSE,
-    LOOSE.with_accounting("gaussian"),
+    Budget(epsilon=1, delta=1e-6, neighbours="replace-one", accounting="gaussian"),
     Budget(rho=0.1, neighbours="add-remove"),
     Budget(epsilon=1, neighbours="replace-one"),
 ]

@@ -33,8 +33,10 @@ from consilience.privacy import (
     Ledger,
     Neighbours,
     Rho,
+    Scale,
     SecureNoise,
     SeededNoise,
+    marginals,
     weighted_l1_score,
 )
 from consilience.progress import Step
@@ -367,7 +369,9 @@ def test_a_meter_counts_pure_epsilon_and_rho():
     meter = Meter(Cost.selection(relation, Epsilon(1)) * 2)
     meter.charge(Cost.selection(relation, Epsilon(1)))
     with pytest.raises(BudgetError, match="must stay within"):
-        meter.charge(Cost.noisy_max(relation, Epsilon(1)))  # same epsilon, four times the rho
+        meter.charge(
+            Cost.laplace(marginals(relation), Scale(1))
+        )  # same epsilon, four times the rho
     meter.charge(Cost.selection(relation, Epsilon(1)))
     with pytest.raises(BudgetError, match="must stay within"):
         meter.charge(Cost.selection(relation, Epsilon(1e-6)))

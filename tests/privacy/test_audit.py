@@ -106,12 +106,11 @@ PRIMITIVES = {
         12_000,
     ),
     "selection": (choice("select"), SCORES, Cost.selection(REPLACE, Epsilon(2)), 10_000),
-    "noisy max": (choice("noisy_max"), SCORES, Cost.noisy_max(REPLACE, Epsilon(2)), 6_000),
 }
 
 
 ALL = [
-    pytest.param(name, marks=[pytest.mark.slow] if name in ("gaussian, zCDP", "noisy max") else [])
+    pytest.param(name, marks=[pytest.mark.slow] if name == "gaussian, zCDP" else [])
     for name in PRIMITIVES
 ]
 

@@ -56,7 +56,6 @@ def test_mixing_is_better_than_adding_the_parts(delta):
         Cost.laplace(ONE, Scale(300)) * 20,
         Cost.laplace(ONE, Scale(0.001)) + Cost.gaussian(ONE, Sigma(1)),
         Cost.selection(ADD, Epsilon(0.2)) * 30 + Cost.gaussian(ONE, Sigma(9)),
-        Cost.noisy_max(ADD, Epsilon(0.2)) * 30,
     ],
 )
 @pytest.mark.parametrize("delta", DELTAS)

@@ -137,7 +137,7 @@ OTHER = Cost.laplace(marginals(Neighbours.ADD_REMOVE), Scale(20))
         (
             lambda p: Ledger.create(p / "deep" / "er", table="t", total=PURE),
             LedgerError,
-            "can not be written",
+            "cannot be written",
         ),
     ],
 )
@@ -186,7 +186,7 @@ def edit(path, statement):
             lambda p: edit(p, "UPDATE head SET budget = replace(budget, '\"1\"', '\"9\"')"),
             "entry 1 does not match its digest",
         ),
-        (lambda p: edit(p, "UPDATE head SET budget = 'plenty'"), "is damaged: it can not be read"),
+        (lambda p: edit(p, "UPDATE head SET budget = 'plenty'"), "is damaged: it cannot be read"),
         (
             lambda p: edit(p, "UPDATE head SET table_id = 'horses'"),
             "entry 1 does not match its digest",
@@ -227,7 +227,7 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(ledger, path, monkeypatc
     monkeypatch.setattr(ledger_module, "_WAIT_SECONDS", 0.05)
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(LedgerError, match="can not be used, release nothing: database is locked"):
+    with pytest.raises(LedgerError, match="cannot be used, release nothing: database is locked"):
         ledger.reserve(TENTH, "x")
     holder.execute("ROLLBACK")
     holder.close()

@@ -5,7 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
 from scipy.stats import chi2
 
 import consilience.privacy.noise as noise_module
@@ -70,36 +69,16 @@ def softmax(scores, epsilon):
     return p / p.sum()
 
 
-def exponential_max(scores, epsilon):
-    """P(argmax of score + Exponential(2/epsilon)) by quadrature."""
-    scores, rate = np.asarray(scores, dtype=float), epsilon / 2
-
-    def density(x, i):
-        others = np.delete(scores, i)
-        inside = np.prod(np.clip(1 - np.exp(-rate * np.maximum(x - others, 0)), 0, 1))
-        return rate * np.exp(-rate * (x - scores[i])) * inside
-
-    top = scores.max() + 80 / epsilon
-    points = np.sort(scores)
-    return np.array(
-        [
-            quad(density, scores[i], top, args=(i,), points=points, limit=200)[0]
-            for i in range(len(scores))
-        ]
-    )
-
-
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("kind", [int, float])
-@pytest.mark.parametrize("method, judge", [("select", softmax), ("noisy_max", exponential_max)])
-def test_selection_follows_its_law(source, kind, method, judge):
+def test_selection_follows_its_law(source, kind):
     scores, epsilon, runs = np.array([0, 3, 1, -2], dtype=kind), 1.2, 4000
-    choose = getattr(SOURCES[source], method)
+    choose = SOURCES[source].select
     chosen = [choose(scores, Fraction(1), Epsilon(epsilon)) for _ in range(runs)]
     observed = np.bincount(chosen, minlength=4)
 
     def p(eps):
-        expected = judge(scores, eps) * runs
+        expected = softmax(scores, eps) * runs
         return chi2.sf(((observed - expected) ** 2 / expected).sum(), 3)
 
     assert p(epsilon) > FALSE_ALARM
@@ -187,7 +166,6 @@ def test_a_seed_must_be_asked_for_and_repeats():
             NoiseError,
             "scores must be finite",
         ),
-        (lambda s: s.noisy_max([np.inf, 1], Fraction(1), Epsilon(1)), NoiseError, "must be finite"),
         (lambda s: s.select([1.0], Fraction(0), Epsilon(1)), BudgetError, "needs no noise"),
         (lambda s: s.select([1.0], Fraction(1), Epsilon(0)), BudgetError, "greater than zero"),
     ],
@@ -208,7 +186,6 @@ def test_progress_begins_with_an_estimate_and_ends_at_the_whole():
     done = [r.done for r in reports]
     assert done == sorted(done)
     assert (reports[-1].done, reports[-1].seconds_left) == (50_000, 0)
-    assert SecureNoise().estimate_seconds(1000, Sigma(3)) > 0
 
 
 def test_chunks_are_drawn_side_by_side(monkeypatch):

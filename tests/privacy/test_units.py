@@ -92,7 +92,7 @@ def test_units_do_not_mix(mix):
     [
         (lambda: laplace_scale(ONE, Rho(1)), "must be given as Epsilon"),
         (lambda: laplace_scale(ONE, 1.0), "must be given as Epsilon"),
-        (lambda: gaussian_sigma(ONE, Epsilon(1)), "can not keep a pure epsilon"),
+        (lambda: gaussian_sigma(ONE, Epsilon(1)), "cannot keep a pure epsilon"),
         (lambda: gaussian_sigma(ONE, Sigma(1)), "must be given as MuSquared"),
         (lambda: gaussian_sigma(ONE, 0.5), "must be given as MuSquared"),
         (lambda: Cost.gaussian(ONE, Scale(1)), "must be given as Sigma"),

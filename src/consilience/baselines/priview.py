@@ -18,6 +18,7 @@ from consilience.errors import ConsilienceError, MeasurementError
 from consilience.kernels import views as kernels
 from consilience.kernels.threads import threads_for
 from consilience.measurements import Measurement, SquaredLoss
+from consilience.progress import Iteration, Progress
 
 Nonnegativity = Literal["norm-cut", "norm-sub"]
 SMALLEST = 1e-9
@@ -31,12 +32,13 @@ def priview(
     *,
     nonnegativity: Nonnegativity = "norm-cut",
     rounds: int = 100,
-    progress: Callable[[int, float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Tables:
     """Measured tables made consistent and non-negative in turn, at most `rounds` times; the last step is non-negativity.
 
     nonnegativity: "norm-cut" (the smallest cells pay for the negative ones) or "norm-sub" (Euclidean projection).
-    total: number of records if public; None estimates it. progress sees (round, negative mass as a share of the total).
+    total: number of records if public; None estimates it. progress sees each round as an `Iteration`, its violation the
+    negative mass as a share of the total.
     """
     if nonnegativity not in ("norm-cut", "norm-sub"):
         raise ConsilienceError(
@@ -57,7 +59,7 @@ def priview(
         views.agree(values, loss.total)
         negative = -float(np.minimum(values, 0.0).sum()) / loss.total
         if progress is not None:
-            progress(done, negative)
+            progress(Iteration("PriView", done, rounds, violation=negative))
         left = float(values.min())
         if left >= -SMALLEST * loss.total:
             break

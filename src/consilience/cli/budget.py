@@ -8,11 +8,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from consilience.cli.asked import read_budget
-from consilience.cli.shell import Output, json_option, quiet_option
-from consilience.cli.words import account_facts
+from consilience.cli.options import read_budget
+from consilience.cli.output import Output, json_option, quiet_option
 from consilience.errors import LedgerError
 from consilience.privacy import Ledger
+from consilience.release.facts import account_facts
 
 
 @click.command()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from consilience.cli.given import from_release, from_tables
-from consilience.cli.shell import Output, json_option, picture_option, quiet_option
+from consilience.cli.output import Output, json_option, picture_option, quiet_option
 from consilience.comparison import METHODS, compare
 from consilience.errors import ConsilienceError
+from consilience.release.noisy import evidence_of_release, evidence_of_tables
 from consilience.report import picture
 
 
@@ -52,17 +52,18 @@ def compare_methods(
     if unknown:
         raise ConsilienceError(f"methods must be some of {', '.join(METHODS)}, got {unknown[0]!r}")
     single = len(measured) == 1 and (measured[0] / "release.json").exists()
-    given = (
-        from_release(measured[0]) if single else from_tables(measured, schema_path, stddev, noise)
+    evidence = (
+        evidence_of_release(measured[0])
+        if single
+        else evidence_of_tables(measured, schema_path, stddev, noise)
     )
-    with output.working("comparing") as report:
-        names = list(chosen)
+    with output.working("comparing") as progress:
         found = compare(
-            given.schema.domain,
-            given.measurements,
-            total=total if total is not None else given.total,
+            evidence.schema.domain,
+            evidence.measurements,
+            total=total if total is not None else evidence.total,
             methods=chosen,
-            progress=lambda name: report(names.index(name), len(names)),
+            progress=progress,
         )
     rows = [{k: v for k, v in asdict(r).items() if v == v and v != ""} for r in found.rows]
     rows = [{k: v for k, v in r.items() if isinstance(v, str) or isfinite(v)} for r in rows]

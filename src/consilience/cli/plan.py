@@ -8,14 +8,17 @@ from typing import Any
 import click
 import numpy as np
 
-from consilience.cli.asked import Asked, asked_options, read_asked
-from consilience.cli.shell import Output, json_option, picture_option, quiet_option
-from consilience.cli.words import budget_facts, cost_facts, schema_file
+from consilience.cli.options import read_budget, read_mechanism, release_options
+from consilience.cli.output import Output, json_option, picture_option, quiet_option
 from consilience.data.duck import connect, types_of
 from consilience.data.files import open_table, table_and_name
+from consilience.data.schema_file import read_schema
 from consilience.data.survey import check_columns
+from consilience.domain import Workload
 from consilience.mechanisms import Calibrated, CalibratedHDMM, CalibratedResidualPlanner
 from consilience.mechanisms.fixed import CalibratedTables
+from consilience.release.facts import budget_facts, cost_facts
+from consilience.release.run import Order
 from consilience.report import picture
 
 
@@ -23,7 +26,7 @@ from consilience.report import picture
 @click.argument("table", required=False)
 @click.option("--schema", "schema_path", required=True, type=click.Path(path_type=Path))
 @click.option("--rows", type=click.IntRange(min=1), help="About how many rows, if that is public.")
-@asked_options(neighbours_required=False)
+@release_options(neighbours_required=False)
 @click.option("--delimiter", help="Of a CSV file; found in its first line unless given.")
 @picture_option
 @json_option
@@ -49,15 +52,17 @@ def plan(
       consilience plan --schema people.toml --rho 0.1 --mechanism aim --rows 50000
     """
     output = Output(quiet, as_json)
-    schema = schema_file(schema_path)
+    schema = read_schema(schema_path)
     if table is not None:
         _check_header(table, schema, delimiter)
-    asked = read_asked(schema, words)
+    budget = read_budget(words)
+    order = Order.of(schema, read_mechanism(schema, words), budget)
     with output.working("calibrating"):
-        ready = asked.mechanism.calibrate(asked.budget)
-    facts = plan_facts(asked, ready, rows)
+        ready = order.mechanism.calibrate(budget)
+    assert order.tables is not None  # every mechanism that has a name has a workload
+    facts = plan_facts(words["mechanism"], order.tables, ready, rows)
     output.json(facts)
-    output.show(_text(asked, ready, facts))
+    output.show(_text(ready, facts))
     if (
         drawing is not None
     ):  # shares and expected distances where each table has its noise, else memory
@@ -69,13 +74,16 @@ def plan(
         output.say(f"drawn in {shown.save(drawing)}")
 
 
-def plan_facts(asked: Asked, ready: Calibrated, rows: int | None) -> dict[str, Any]:
+def plan_facts(
+    name: str, workload: Workload, ready: Calibrated, rows: int | None
+) -> dict[str, Any]:
+    """What is known of a release before the data is touched."""
     facts: dict[str, Any] = {
-        "mechanism": asked.name,
+        "mechanism": name,
         "calibrated": str(ready),
-        "workload": {"tables": len(asked.workload), "cells": asked.workload.cells},
-        "budget": budget_facts(asked.budget),
-        "cost": cost_facts(asked.budget, ready.cost),
+        "workload": {"tables": len(workload), "cells": workload.cells},
+        "budget": budget_facts(ready.budget),
+        "cost": cost_facts(ready.budget, ready.cost),
         "reconstruction": {
             "consistency": ready.plan.consistency,
             "bytes": ready.plan.bytes,
@@ -92,11 +100,11 @@ def plan_facts(asked: Asked, ready: Calibrated, rows: int | None) -> dict[str, A
     return facts
 
 
-def _text(asked: Asked, ready: Calibrated, facts: dict[str, Any]) -> str:
-    budget, cost = facts["budget"], facts["cost"]
+def _text(ready: Calibrated, facts: dict[str, Any]) -> str:
+    budget, cost, workload = facts["budget"], facts["cost"], facts["workload"]
     lines = [
         f"measure   {ready}",
-        f"publish   {len(asked.workload):,} tables, {asked.workload.cells:,} cells",
+        f"publish   {workload['tables']:,} tables, {workload['cells']:,} cells",
         f"promise   {budget['text']}, {budget['neighbours']} neighbours",
         f"cost      {cost['text']}: {cost['share']:.2%} of that budget",
     ]

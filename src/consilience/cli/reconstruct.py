@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from consilience.cli.asked import read_fit, time_limit_option
-from consilience.cli.given import from_tables
-from consilience.cli.shell import Output, json_option, quiet_option
-from consilience.cli.words import versions
-from consilience.fits import Planned, reconstruct
+from consilience.cli.options import fit_option, time_limit_option
+from consilience.cli.output import Output, json_option, quiet_option
+from consilience.fits import LeastSquares, Planned, reconstruct
 from consilience.progress import Step
 from consilience.release import write_release
 from consilience.release.atomic import check_target
+from consilience.release.facts import common_facts
+from consilience.release.noisy import evidence_of_tables
+from consilience.release.registry import fit_named, with_possible
 
 README = """Consistent tables made by Consilience {version} from {count} noisy tables that were given to it.
 What protects the people in them is the noise that was in those tables; this adds none and takes none away.
@@ -36,7 +36,7 @@ What protects the people in them is the noise that was in those tables; this add
 )
 @click.option("--memory", default="2 GB", show_default=True)
 @time_limit_option
-@click.option("--prior", type=click.Choice(["independence"]))
+@fit_option
 @json_option
 @quiet_option
 def reconstruct_tables(
@@ -63,35 +63,34 @@ def reconstruct_tables(
     """
     output = Output(quiet, as_json)
     check_target(out)
-    given = from_tables(tables, schema_path, stddev, noise)
-    with output.working("reconstructing") as report:
-        fit = read_fit("reconstruct", settings, given.schema.possible)
+    evidence = evidence_of_tables(tables, schema_path, stddev, noise)
+    fit = with_possible(fit_named(settings, LeastSquares()), evidence.schema)
+    with output.working("reconstructing") as progress:
 
         def watch(step: Step) -> None:
             if isinstance(step, Planned):
                 output.say(str(step.plan))
             else:
-                report(step.done, step.total)
+                progress(step)
 
-        model = reconstruct(given.schema.domain, given.measurements, total, fit, watch)
-    with output.working("standard errors") as report:
-        spreads = model.uncertainties(model.cliques, progress=report)
+        model = reconstruct(evidence.schema.domain, evidence.measurements, total, fit, watch)
+        spreads = model.uncertainties(model.cliques, progress=progress)
     d = model.diagnostics
     facts = {
         "private": None,
         "mark": "as private as the tables that it was made from",
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **common_facts(model, public=total is not None),
         "mechanism": {"name": "given tables", "options": {}, "calibrated": ""},
-        "total": {"value": model.total, "public": total is not None},
         "diagnostics": {"method": d.method, "status": d.status, "relative_gap": d.gap},
-        "versions": versions(),
     }
-    readme = README.format(version=facts["versions"]["consilience"], count=len(given.measurements))
+    readme = README.format(
+        version=facts["versions"]["consilience"], count=len(evidence.measurements)
+    )
     write_release(
         out,
         model=model,
-        schema=given.schema,
-        measurements=given.measurements,
+        schema=evidence.schema,
+        measurements=evidence.measurements,
         tables={c: s.stderr for c, s in zip(model.cliques, spreads, strict=True)},
         facts=facts,
         ledger=None,

@@ -1,37 +1,33 @@
-"""consilience release: a table, a schema and a budget in, a folder that may be published out."""
+"""consilience release and resume: a table, a schema and a budget in, a folder that may be published out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from consilience.cli.asked import Asked, asked_options, read_asked
-from consilience.cli.finish import Finish, check_errors, errors_option, keeping
-from consilience.cli.shell import Output, json_option, quiet_option
-from consilience.cli.words import account_facts, schema_file
+from consilience.cli.options import read_budget, read_mechanism, release_options
+from consilience.cli.output import Output, json_option, quiet_option
+from consilience.data.duck import DuckDBTable
+from consilience.data.engines import EngineTable
 from consilience.data.files import table_and_name
-from consilience.data.schema import Schema
-from consilience.data.survey import Survey
+from consilience.data.schema_file import read_schema
 from consilience.data.tables import open_source
-from consilience.errors import BudgetError, DataError
-from consilience.mechanisms import Calibrated, CalibratedAdaptive, Release, Source
-from consilience.privacy import Ledger, SeededNoise
-from consilience.progress import Step
-from consilience.release import Paid, check_unpaid
+from consilience.errors import BudgetError
+from consilience.privacy import SeededNoise
+from consilience.release import Published, check_unpaid, release, resume
 from consilience.release.atomic import check_target
+from consilience.release.standard_errors import METHODS
 
 
-@click.command()
+@click.command("release")
 @click.argument("table")
 @click.option("--schema", "schema_path", required=True, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A folder to be made.")
-@asked_options(neighbours_required=True)
+@release_options(neighbours_required=True)
 @click.option(
     "--ledger",
-    "ledger_path",
     type=click.Path(path_type=Path),
     help="The account of all that is spent on this table; made, with this budget as its total, if it is not there.",
 )
@@ -39,17 +35,23 @@ from consilience.release.atomic import check_target
     "--strict", is_flag=True, help="Refuse a table with values that the schema does not declare."
 )
 @click.option("--delimiter", help="Of a CSV file; found in its first line unless given.")
-@errors_option
+@click.option(
+    "--errors",
+    type=click.Choice(METHODS),
+    default="auto",
+    show_default=True,
+    help="How the standard errors of the tables are found.",
+)
 @click.option(
     "--seed", type=int, help="For experiments only: repeatable noise, which protects nobody."
 )
 @json_option
 @quiet_option
-def release(
+def release_table(
     table: str,
     schema_path: Path,
     out: Path,
-    ledger_path: Path | None,
+    ledger: Path | None,
     strict: bool,
     delimiter: str | None,
     errors: str,
@@ -80,100 +82,96 @@ def release(
             "a release must say --neighbours replace-one (the number of rows is public) or "
             "--neighbours add-remove (it is hidden too)"
         )
-    schema = schema_file(schema_path)
-    counted = Relay()
-    with output.working("opening the table"):
-        source = open_source(table, schema, delimiter=delimiter, progress=counted)
-    asked = read_asked(schema, words)
-    check_errors(asked, errors)
-    with output.working("calibrating"):
-        ready = asked.mechanism.calibrate(asked.budget)
-    output.say(f"{ready}\n{ready.plan}")
-    with output.working("looking for values that the schema does not declare", source.share_done):
-        survey = source.survey
-    _show_survey(output, schema, survey, strict)
-    paid = Paid.begin(out, schema, {**asked.words, "errors": errors}, 16 * asked.workload.cells)
-    with keeping(paid):
-        ledger = _ledger(output, ledger_path, table, asked, seed)
-        noisy, account = _measure(output, ready, source, counted, ledger, seed, paid)
-        Finish(output, out, schema, asked, ready, paid)(noisy, errors, account)
+    schema = read_schema(schema_path)
+    source: DuckDBTable | EngineTable | None = None
 
+    def share_done() -> float | None:
+        return None if source is None else source.share_done()
 
-class Relay:
-    """Passes on what a table reports while it is counted; whom to is known later."""
-
-    report: Callable[[int, int | None], None] | None = None
-
-    def __call__(self, done: int, of: int | None) -> None:
-        if self.report is not None:
-            self.report(done, of)
-
-
-def _show_survey(output: Output, schema: Schema, survey: Survey, strict: bool) -> None:
-    if survey.records < 1:
-        raise DataError("a table must have rows, got a header only; nothing was spent")
-    if strict:
-        survey.refuse()
-    settled = [c.name for c in schema if survey.unread[c.name] or survey.outside[c.name]]
-    if not settled:
-        return
-    output.say(
-        "values that the schema does not declare (shown to you only, not in the release):", "yellow"
-    )
-    for name in settled:
-        unread, outside = survey.unread[name], survey.outside[name]
-        parts = [
-            f"{unread:,} not declared" if unread else "",
-            f"{outside:,} out of bounds" if outside else "",
-        ]
-        output.say(f"  {name}: {', '.join(p for p in parts if p)} of {survey.records:,}", "yellow")
-
-
-def _ledger(
-    output: Output, path: Path | None, table: str, asked: Asked, seed: int | None
-) -> Ledger | None:
-    """The ledger of this table, made if it is not there."""
-    if path is None:
-        if seed is None:
+    with output.working("opening the table", share_done) as progress:
+        source = open_source(table, schema, delimiter=delimiter, progress=progress)
+        budget, mechanism = read_budget(words), read_mechanism(schema, words)
+        if ledger is None and seed is None:
             output.say("no --ledger: nothing keeps count of what is spent on this table", "yellow")
-        return None
-    name = Path(table_and_name(table)[0]).name.partition(".")[0] or table
-    if path.exists():
-        return Ledger(path)
-    output.say(f"new ledger {path} for table {name!r}, with this release's budget as its total")
-    return Ledger.create(path, table=name, total=asked.budget)
+        published = release(
+            source,
+            schema,
+            mechanism,
+            budget,
+            out=out,
+            ledger=ledger,
+            name=Path(table_and_name(table)[0]).name.partition(".")[0] or table,
+            errors=errors,
+            strict=strict,
+            noise=None if seed is None else SeededNoise(seed=seed),
+            progress=progress,
+            say=output.say,
+        )
+    _show(output, published)
 
 
-def _measure(
-    output: Output,
-    ready: Calibrated,
-    source: Source,
-    counted: Relay,
-    ledger: Ledger | None,
-    seed: int | None,
-    paid: Paid,
-) -> tuple[Release, dict[str, Any] | None]:
-    """Pay and draw; what is drawn is on disk before anything else is done with it. Also what the ledger says now."""
-    noise = None if seed is None else SeededNoise(seed=seed)
-    with output.working("counting, paying and drawing noise") as report:
-        counted.report = report
+@click.command("resume")
+@click.argument("partial", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="A folder to be made; the one that the release was for otherwise.",
+)
+@click.option("--consistency", help="auto, global or local; as the release asked otherwise.")
+@click.option("--memory", help="For the reconstruction; as the release asked otherwise.")
+@click.option(
+    "--errors",
+    type=click.Choice(METHODS),
+    help="How standard errors are found; as the release asked otherwise.",
+)
+@json_option
+@quiet_option
+def resume_release(
+    partial: Path,
+    out: Path | None,
+    consistency: str | None,
+    memory: str | None,
+    errors: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Finish a release that was interrupted after it was paid for: Ctrl-C, a full disk, too little memory, a crash.
 
-        def heard(step: Step) -> None:
-            report(step.done, step.total)
+    PARTIAL is what it left beside its output, such as release.partial. It holds the noisy measurements, so the table is not
+    read again and nothing is spent. What costs no privacy may be changed: where the folder goes, and how it is reconstructed.
 
-        if not isinstance(ready, CalibratedAdaptive):
-            noisy = ready.measure(source, noise=noise, ledger=ledger, progress=heard)
-            account = None if ledger is None else account_facts(ledger.read())
-            paid.keep(noisy, {"account": account})
-            return noisy, account
-        run = ready.start(source, noise=noise, ledger=ledger, progress=heard)
-        account = None if ledger is None else account_facts(ledger.read())
-        kept = 0
-        try:
-            for _ in run:
-                paid.keep(run.release, {"account": account})
-                kept = len(run.release.measurements)
-        finally:  # a round that was interrupted may have drawn before
-            if len(run.release.measurements) > kept:
-                paid.keep(run.release, {"account": account})
-        return run.release, account
+    \b
+    Examples:
+      consilience resume release.partial
+      consilience resume release.partial --out /elsewhere/release --memory '8 GB' --errors none
+    """
+    output = Output(quiet, as_json)
+    changed = {"consistency": consistency, "memory": memory}
+    with output.working("calibrating") as progress:
+        published = resume(
+            partial,
+            out=out,
+            settings={k: v for k, v in changed.items() if v is not None},
+            errors=errors,
+            progress=progress,
+            say=output.say,
+        )
+    _show(output, published)
+
+
+def _show(output: Output, published: Published) -> None:
+    d, facts, tables = published.model.diagnostics, published.facts, len(published.facts["tables"])
+    output.json(
+        {
+            "release": str(published.path),
+            "tables": tables,
+            "private": published.private,
+            "status": d.status,
+        }
+    )
+    gap = f", relative gap {d.gap:.1e}" if d.gap < 1 else ""  # of nothing, where all was met
+    output.show(
+        f"{published.path}: {tables:,} tables, {facts['mark']}; {d.method}, {d.status}{gap}"
+    )
+    if not d.converged:
+        output.say(f"the reconstruction did not reach its tolerance: {d.advice}", "yellow")

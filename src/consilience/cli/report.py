@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from consilience.cli.shell import Output, json_option, quiet_option
-from consilience.errors import ReleaseError
+from consilience.cli.output import Output, check_new_file, json_option, quiet_option
 from consilience.release import read_release
 from consilience.report import default_path, write_report
 
@@ -42,12 +41,12 @@ def report(
       consilience report release/ --out report.html --title "People of 2026"
     """
     output = Output(quiet, as_json)
-    if out is not None and out.exists():
-        raise ReleaseError(f"the output must be a new file, but {str(out)!r} exists; name another")
+    if out is not None:
+        check_new_file(out)
     published = read_release(release)
-    with output.working("writing the report") as heard:
+    with output.working("writing the report") as progress:
         written = write_report(
-            published, out or default_path(release), title=title, rows=rows, progress=heard
+            published, out or default_path(release), title=title, rows=rows, progress=progress
         )
     output.json({"report": str(written), "bytes": written.stat().st_size})
     output.show(f"{written}: open it in a browser")

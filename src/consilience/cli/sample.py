@@ -9,7 +9,7 @@ from secrets import token_hex
 import click
 import pyarrow
 
-from consilience.cli.shell import Output, json_option, quiet_option
+from consilience.cli.output import Output, check_new_file, json_option, quiet_option
 from consilience.errors import ReleaseError
 from consilience.release import read_release, write_table
 
@@ -37,8 +37,7 @@ def sample(
     Example: consilience sample release/ --rows 1000 --out rows.csv
     """
     output = Output(quiet, as_json)
-    if out.exists():
-        raise ReleaseError(f"the output must be a new file, but {str(out)!r} exists; name another")
+    check_new_file(out)
     if out.suffix not in (".csv", ".parquet"):
         raise ReleaseError(f"the output must end in .csv or .parquet, got {str(out)!r}")
     if not out.absolute().parent.is_dir():
@@ -46,7 +45,7 @@ def sample(
     published = read_release(release)
     model = published.model
     wanted = rows if rows is not None else max(1, round(model.total))
-    with output.working(f"drawing {wanted:,} rows") as report:
+    with output.working("drawing rows") as report:
         data = model.sample(wanted, seed, progress=report)
     columns = published.schema.decode(data)
     table = pyarrow.table({k: pyarrow.array(v, from_pandas=True) for k, v in columns.items()})

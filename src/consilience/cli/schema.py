@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from consilience.cli.shell import Output, quiet_option
+from consilience.cli.output import Output, check_new_file, quiet_option
 from consilience.data.draft import WARNING, draft_schema
 from consilience.data.files import table_and_name
-from consilience.errors import ReleaseError
 
 
 @click.command()
@@ -31,11 +30,11 @@ def schema(table: str, out: Path | None, delimiter: str | None, quiet: bool) -> 
       consilience schema visits.parquet --out visits.toml
     """
     output = Output(quiet)
-    if out is not None and out.exists():
-        raise ReleaseError(f"the output must be a new file, but {str(out)!r} exists; name another")
+    if out is not None:
+        check_new_file(out)
     where, name = table_and_name(table)
-    with output.working("looking at every column") as report:
-        draft = draft_schema(where, delimiter=delimiter, name=name, progress=report)
+    with output.working("looking at every column") as progress:
+        draft = draft_schema(where, delimiter=delimiter, name=name, progress=progress)
     text = draft.to_toml()
     if out is None:
         click.echo(text, nl=False)

@@ -1,55 +1,53 @@
-"""What all commands share: one line and an exit code for every mistake, output that fits its reader, progress."""
+"""The shell around all commands: one line and an exit code for every mistake, and signals to stop."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
-from threading import Event, Thread
-from time import perf_counter
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-from consilience.cli.interrupts import interrupts, last_words
 from consilience.errors import ConsilienceError
 
-PATIENCE = 2.0
-"""Seconds after which work shows a bar, on a terminal."""
-POLL = 0.2
 MISTAKE = 2
 INTERRUPTED = "interrupted"
 COMMANDS = {
-    "demo": ("demo", "the whole job on invented people"),
-    "schema": ("schema", "draft what the columns of a table are"),
-    "plan": ("plan", "what a release would measure, cost and need; touches no data"),
-    "release": ("release", "a table and a budget in, a folder that may be published out"),
-    "resume": ("resume", "finish a release that was paid for and interrupted"),
-    "answer": ("answer", "counts from a release, with standard errors and what they rest on"),
-    "sample": ("sample", "synthetic rows from a release"),
+    "demo": ("demo", "demo", "the whole job on invented people"),
+    "schema": ("schema", "schema", "draft what the columns of a table are"),
+    "plan": ("plan", "plan", "what a release would measure, cost and need; touches no data"),
+    "release": (
+        "release",
+        "release_table",
+        "a table and a budget in, a folder that may be published out",
+    ),
+    "resume": ("release", "resume_release", "finish a release that was paid for and interrupted"),
+    "answer": (
+        "answer",
+        "answer",
+        "counts from a release, with standard errors and what they rest on",
+    ),
+    "sample": ("sample", "sample", "synthetic rows from a release"),
     "report": (
+        "report",
         "report",
         "one page about a release: the promise, the tables, how far to trust them",
     ),
-    "budget": ("budget", "what a ledger allows and what was spent; new ledgers"),
-    "reconstruct": ("reconstruct_tables", "somebody's noisy tables in, consistent ones out"),
-    "compare": ("compare_methods", "every reconstruction on one's own measurements"),
+    "budget": ("budget", "budget", "what a ledger allows and what was spent; new ledgers"),
+    "reconstruct": (
+        "reconstruct",
+        "reconstruct_tables",
+        "somebody's noisy tables in, consistent ones out",
+    ),
+    "compare": ("compare", "compare_methods", "every reconstruction on one's own measurements"),
 }
-"""{name: (function in the module of that name, one line)}, in the order in which they are used."""
+"""{name: (module, function in it, one line)}, in the order in which they are used."""
 
 
 class Shell(click.Group):
@@ -62,11 +60,12 @@ class Shell(click.Group):
         """A command is imported when it is asked for: the noise library alone takes a second to load."""
         if cmd_name not in COMMANDS:
             return None
-        return getattr(import_module(f"consilience.cli.{cmd_name}"), COMMANDS[cmd_name][0])
+        module, function, _ = COMMANDS[cmd_name]
+        return getattr(import_module(f"consilience.cli.{module}"), function)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
 
     def main(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
@@ -85,8 +84,10 @@ class Shell(click.Group):
                 line = line_of(error)
                 if line is None:
                     raise
-                if line == INTERRUPTED:
-                    line += "; nothing was written, and what a ledger had recorded stays spent"
+                kept = getattr(error, "__notes__", [])
+                if line == INTERRUPTED and not kept:
+                    kept = ["nothing was written, and what a ledger had recorded stays spent"]
+                line = "; ".join([line, *kept])
                 click.echo("consilience: " + " ".join(line.split()), err=True)
                 sys.exit(MISTAKE)
         sys.exit(code if isinstance(code, int) else 0)
@@ -95,7 +96,7 @@ class Shell(click.Group):
 def load(words: Sequence[str]) -> None:
     """Import the command that is asked for."""
     if words and words[0] in COMMANDS:
-        import_module(f"consilience.cli.{words[0]}")
+        import_module(f"consilience.cli.{COMMANDS[words[0]][0]}")
 
 
 def line_of(error: BaseException) -> str | None:
@@ -147,94 +148,34 @@ def main() -> None:
     """
 
 
-# -- output ------------------------------------------------------------------------------------------
+# -- signals to stop -------------------------------------------------------------------------------
+
+_STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Output:
-    """Results to standard output, everything said on the way to standard error."""
+class Interrupts:
+    """Whether the process was asked to stop: a library that was stopped may call it something else. One per process."""
 
-    def __init__(self, quiet: bool = False, as_json: bool = False) -> None:
-        self.quiet, self.as_json = quiet, as_json
-        self.results = Console(highlight=False, soft_wrap=True)
-        self.notes = Console(stderr=True, highlight=False, soft_wrap=True)
+    seen = False
 
-    def say(self, text: str = "", style: str | None = None) -> None:
-        """For the person at the terminal; nothing in --quiet."""
-        if not self.quiet:
-            self.notes.print(text, style=style, markup=False)
-
-    def show(self, result: Any) -> None:
-        """A result for people; nothing where JSON was asked for."""
-        if not self.as_json:
-            self.results.print(result, markup=False)
-
-    def json(self, result: Any) -> None:
-        if self.as_json:
-            click.echo(json.dumps(result, indent=1, ensure_ascii=False))
-
-    @contextmanager
-    def working(
-        self, what: str, share: Callable[[], float | None] = lambda: None
-    ) -> Iterator[Callable[[int, int | None], None]]:
-        """A bar with the time left once the work takes long, if somebody watches. Yields (done, of) -> None.
-
-        share: for work that does not report by itself, how much of it is done, from 0 to 1; asked now and then.
-        """
-        watched = self.notes.is_terminal and not self.quiet
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("so far"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        bar = Progress(*columns, console=self.notes, transient=True)
-        task = bar.add_task(what, total=None)
-        ended = Event()
-
-        def show() -> None:
-            if ended.wait(PATIENCE):
-                return
-            bar.start()
-            while not ended.wait(POLL):
-                done = share()
-                if done is not None:
-                    bar.update(task, completed=done, total=1.0)
-
-        timer = Thread(target=show, daemon=True)
-        start = perf_counter()
-        if watched:
-            timer.start()
-        try:
-            yield lambda done, of: bar.update(task, completed=done, total=of)
-        finally:
-            ended.set()
-            if watched:
-                timer.join()
-                bar.stop()
-        seconds = perf_counter() - start
-        if watched and seconds > PATIENCE:
-            self.say(f"  {what}: {seconds:.0f} s", style="dim")
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.seen = True
+        raise KeyboardInterrupt
 
 
-def quiet_option(command: Any) -> Any:
-    return click.option(
-        "--quiet", "-q", is_flag=True, help="Say nothing but results and mistakes."
-    )(command)
+interrupts = Interrupts()
 
 
-def picture_option(command: Any) -> Any:
-    return click.option(
-        "--picture",
-        "drawing",
-        type=click.Path(path_type=Path),
-        help="Also draw it: a .svg, .png or .html file.",
-    )(command)
+def listen() -> None:
+    """From here on Ctrl-C and SIGTERM are a KeyboardInterrupt, and are remembered."""
+    for stop in _STOPS:
+        signal.signal(stop, interrupts)
 
 
-def json_option(command: Any) -> Any:
-    return click.option("--json", "as_json", is_flag=True, help="For scripts: one JSON object.")(
-        command
-    )
+@contextmanager
+def last_words() -> Iterator[None]:
+    """While the one line is said, further signals do not cut it short."""
+    if interrupts.seen:
+        for stop in _STOPS:
+            signal.signal(stop, signal.SIG_IGN)
+    yield

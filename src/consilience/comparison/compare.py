@@ -16,6 +16,7 @@ from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
 from consilience.fits import LeastSquares, NormCut, Shrunk
 from consilience.measurements import BoundMeasurement, Measurement, SquaredLoss
+from consilience.progress import Progress, Step
 
 Method = Callable[[Domain, Sequence[Measurement], float], Answers]
 """Any `Fit`, any baseline, any function from measurements and a total to answers."""
@@ -66,14 +67,14 @@ def compare(
     truth: CliqueVector | None = None,
     methods: Iterable[str] | Mapping[str, Method] = METHODS,
     seed: int = 0,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """One row per reconstruction of the same measurements; a refusal is a row that says why.
 
     total: number of records if public; None estimates it once, for all. truth: exact counts of the measured cliques
     (`Dataset.marginals`), for experiments; without it every method is fitted a second time to thinned measurements (noise added
     by `seed`, Gaussian noise only) and judged by what was held back. methods: names, or names with functions
-    (domain, measurements, total) -> answers. progress sees the name of each method as it starts.
+    (domain, measurements, total) -> answers. progress sees each method as a stage.
     """
     listed = list(measurements)
     loss = SquaredLoss(domain, listed, total)
@@ -82,9 +83,9 @@ def compare(
     halves = None if truth is not None else _thinned(loss.measurements, seed)
     rows: list[Row] = []
     answers: dict[str, Answers] = {}
-    for name, method in chosen.items():
+    for number, (name, method) in enumerate(chosen.items()):
         if progress is not None:
-            progress(name)
+            progress(Step(name, number, len(chosen)))
         began = perf_counter()
         try:
             found = method(domain, listed, loss.total)

@@ -57,7 +57,7 @@ class Engine(Protocol):
     def to_text(self, x: Expression) -> Expression: ...
     def year_month_day(self, x: Expression) -> tuple[Expression, Expression, Expression]: ...
     def to_day(self, x: Expression) -> Expression | None:
-        """Text YYYY-MM-DD as a day, NULL if the calendar has none; None if the engine can not tell without an error."""
+        """Text YYYY-MM-DD as a day, NULL if the calendar has none; None if the engine cannot tell without an error."""
         ...
 
     def divide(self, x: Expression, by: int) -> Expression:
@@ -103,7 +103,7 @@ def coded(column: Column, x: Expression, kind: Kind, engine: Engine) -> Coded:
             return _numeric(column, x, kind, missing, engine)
         case Dates():
             return _dates(column, x, kind, missing, engine)
-    raise DataError(f"column {column.name!r} is of a kind that engines can not code")
+    raise DataError(f"column {column.name!r} is of a kind that engines cannot code")
 
 
 def _categorical(c: Categorical, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:

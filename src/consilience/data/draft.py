@@ -6,7 +6,7 @@ be edited until everything in it is public knowledge or a choice made without th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from math import floor, log10
@@ -25,6 +25,7 @@ from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema
 from consilience.data.values import DAY
 from consilience.errors import DataError
+from consilience.progress import Progress, Step
 
 MOST_LABELS = 60
 """Of a text column; one with more is left out of a draft."""
@@ -65,9 +66,9 @@ def draft_schema(
     *,
     delimiter: str | None = None,
     name: str | None = None,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> Draft:
-    """Look at every column of a table and guess what it is. progress sees (columns done, columns in all)."""
+    """Look at every column of a table and guess what it is. progress sees each column."""
     connection = connect()
     opened = open_table(connection, table, delimiter=delimiter, name=name)
     types = types_of(connection, opened)
@@ -81,7 +82,7 @@ def draft_schema(
     left_out: dict[str, str] = {}
     for done, (column, type_name) in enumerate(types.items()):
         if progress is not None:
-            progress(done, len(types))
+            progress(Step("looking at every column", done, len(types)))
         found = _Look(connection, opened, column, type_name).guess()
         if isinstance(found, str):
             left_out[column] = found

@@ -6,7 +6,7 @@ of one to four bytes. Many marginals are counted in one scan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -23,15 +23,13 @@ from consilience.data.schema import Schema
 from consilience.data.survey import Survey, check_columns
 from consilience.domain import CliqueVector, Domain, Layout
 from consilience.kernels.counting import count_marginals
+from consilience.progress import Progress, Step
 from consilience.records.codes import Codes, pack
 from consilience.records.dataset import Dataset
 
 ROWS_AT_ONCE = 1 << 19
 MEMORY_LIMIT = "1GB"
 """DuckDB's own; our batches and counts come on top."""
-
-Progress = Callable[[int, int | None], None]
-"""Sees (rows done, rows in all or None)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,7 +131,7 @@ class DuckDBTable:
                 yield pack(self.domain, arrays)
                 done += batch.num_rows
                 if self.progress is not None:
-                    self.progress(done, total)
+                    self.progress(Step("counting", done, total))
         except FAILURES as error:
             raise refusal(self.opened.shown, error) from error
 

@@ -22,6 +22,7 @@ from consilience.data.survey import Survey, check_columns
 from consilience.data.values import BLANKS
 from consilience.domain import Clique, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError, DataError
+from consilience.progress import Progress, Step
 
 CODED_CELLS = 1 << 22
 """Cells of a joint table up to which cliques are counted together and summed here: fewer scans."""
@@ -161,7 +162,7 @@ class EngineTable:
     schema: Schema
     table: Any
     shown: str
-    progress: Callable[[int, int | None], None] | None = None
+    progress: Progress | None = None
     _columns: list[Coded] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -221,7 +222,7 @@ class EngineTable:
                 away = tuple(i for i, a in enumerate(joint) if a not in clique)
                 vector[clique][...] = counts.sum(axis=away)
             if self.progress is not None:
-                self.progress(number, len(groups))
+                self.progress(Step("counting", number, len(groups)))
         return vector
 
     def _in_one_scan(self, joints: Sequence[Clique]) -> list[np.ndarray]:
@@ -308,7 +309,7 @@ def engine_table(
     schema: Schema,
     *,
     name: str | None,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> EngineTable:
     """A table by the address of its engine, such as sqlite:///people.db or postgres://host/database."""
     ibis = _ibis()

@@ -1,4 +1,4 @@
-"""Files: what DuckDB reads, and what is wrong with a file that it can not read, in one line.
+"""Files: what DuckDB reads, and what is wrong with a file that it cannot read, in one line.
 
 CSV files have a header and are UTF-8; everything in them is text until a schema says otherwise, so that neither the types nor
 the errors depend on values.
@@ -75,7 +75,7 @@ def _open_path(
             with path.open("rb") as file:
                 empty = not file.read(1)
         except OSError as error:
-            raise DataError(f"the table {shown!r} can not be read: {error.strerror}") from error
+            raise DataError(f"the table {shown!r} cannot be read: {error.strerror}") from error
         if empty:
             raise DataError(f"the table must have a header and rows, {shown!r} is empty")
     kinds = [s.lower() for s in path.suffixes if s.lower() not in (".gz", ".zst")]
@@ -159,7 +159,7 @@ def _header_line(path: Path) -> str:
         with opener(path, "rb") as file:
             start = file.read(_HEADER_BYTES)
     except (OSError, EOFError) as error:
-        raise DataError(f"the table {str(path)!r} can not be read: {error}") from error
+        raise DataError(f"the table {str(path)!r} cannot be read: {error}") from error
     if path.suffix.lower() == ".zst":
         raise DataError(f"the table must be CSV or CSV.gz, got {str(path)!r}; unpack it first")
     line = _first_record(start.removeprefix(b"\xef\xbb\xbf"))
@@ -214,7 +214,7 @@ class _refused:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and isinstance(error, duckdb.Error | pyarrow.ArrowException | OSError):
             raise DataError(
-                f"{self.shown!r} must be {self.what}, and can not be read: {first_line(error)}"
+                f"{self.shown!r} must be {self.what}, and cannot be read: {first_line(error)}"
             ) from error
 
 
@@ -233,7 +233,7 @@ def refusal(shown: str, error: Exception) -> Exception:
             f"every line of {shown!r} must have the columns of its first line, line {line} has not; "
             "is another delimiter or quote used?"
         )
-    return DataError(f"the table {shown!r} can not be read: {first_line(error)}")
+    return DataError(f"the table {shown!r} cannot be read: {first_line(error)}")
 
 
 def _not_utf8(shown: str) -> str:

@@ -38,7 +38,7 @@ class Schema:
     """Declared columns, in order.
 
     ignored: columns of the table that are left out on purpose.
-    impossible: combinations of labels that can not occur (structural zeros).
+    impossible: combinations of labels that cannot occur (structural zeros).
     groupings: coarser readings of columns.
     """
 
@@ -93,7 +93,7 @@ class Schema:
 
     @property
     def possible(self) -> dict[Clique, Any]:
-        """{clique: False where a combination can not occur}, as `reconstruct` takes it."""
+        """{clique: False where a combination cannot occur}, as `reconstruct` takes it."""
         masks: dict[Clique, NDArray[np.bool_]] = {}
         domain = self.domain
         for combination in self.impossible:

@@ -41,7 +41,7 @@ def read_schema(path: str | os.PathLike[str]) -> Schema:
     except UnicodeDecodeError:
         raise DataError(f"a schema must be UTF-8 text, {str(source)!r} is not") from None
     except OSError as error:
-        raise DataError(f"the schema {str(source)!r} can not be read: {error.strerror}") from error
+        raise DataError(f"the schema {str(source)!r} cannot be read: {error.strerror}") from error
     try:
         return parse_schema(text)
     except ConsilienceError as error:
@@ -263,7 +263,7 @@ def _value(value: object) -> str:
             return value.isoformat()
         case tuple():
             return _list(value)
-    raise DataError(f"a schema file can not hold {value!r}")
+    raise DataError(f"a schema file cannot hold {value!r}")
 
 
 def _list(values: Iterable[object]) -> str:

@@ -20,9 +20,21 @@ class Survey:
     unread: Mapping[str, int]
     outside: Mapping[str, int]
 
-    @property
-    def clean(self) -> bool:
-        return not any(self.unread.values()) and not any(self.outside.values())
+    def lines(self) -> list[str]:
+        """What was settled, in words; nothing where every value was declared."""
+        said = []
+        for name, unread in self.unread.items():
+            outside = self.outside[name]
+            parts = [f"{unread:,} not declared"] if unread else []
+            parts += [f"{outside:,} out of bounds"] if outside else []
+            if parts:
+                said.append(f"  {name}: {', '.join(parts)} of {self.records:,}")
+        if said:
+            said.insert(
+                0,
+                "values that the schema does not declare (shown to you only, not in the release):",
+            )
+        return said
 
     def refuse(self) -> None:
         """What `--strict` does: an error that names the first column with such cells."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ from consilience.data.engines import EngineTable, engine_table
 from consilience.data.files import table_and_name
 from consilience.data.schema import Schema
 from consilience.data.schema_file import read_schema
+from consilience.progress import Progress
 from consilience.records.dataset import Dataset
-
-Progress = Callable[[int, int | None], None]
 
 
 def read_table(

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Generic, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +59,7 @@ from consilience.privacy import (
     marginals,
     weighted_gaussian_sigmas,
 )
-from consilience.privacy import Progress as Draws
-from consilience.privacy.noise import checked_width
+from consilience.privacy.noise import DRAWING, checked_width
 from consilience.privacy.sensitivity import checked_weights
 from consilience.progress import Progress, Step
 from consilience.solvers.planner import Plan
@@ -102,20 +101,15 @@ class Part:
         )
 
 
-class CalibratedParts(Calibrated, Generic[M]):
+class CalibratedParts(Calibrated[M]):
     """Parts with their noise fixed, and the order of a call around them."""
 
-    mechanism: M
     parts: Sequence[Part]
     """What is measured."""
 
     @property
     def workload(self) -> Workload:
         return self.mechanism.workload
-
-    @property
-    def fit(self) -> Fit:
-        return self.mechanism.fit
 
     def measure(
         self,
@@ -363,19 +357,17 @@ def _draw(
 ) -> NDArray[np.int64]:
     """One group of cells plus noise; `done` of `total` cells came before."""
 
-    def report(p: Draws) -> None:
+    def report(step: Step) -> None:
         assert progress is not None
-        each = p.seconds_left / max(1, p.total - p.done)
-        left = each * (total - done - p.done)
-        progress(Step("drawing noise", done + p.done, total, left))
+        each = (step.seconds_left or 0.0) / max(1, exact.size - step.done)
+        left = each * (total - done - step.done)
+        progress(Step(DRAWING, done + step.done, total, left))
 
-    watched: Callable[[Draws], None] | None = (
-        report if progress is not None and exact.size >= _LONG_DRAW else None
-    )
+    watch = report if progress is not None and exact.size >= _LONG_DRAW else None
     if isinstance(width, Sigma):
-        values = source.discrete_gaussian(exact, width, watched).values
+        values = source.discrete_gaussian(exact, width, watch).values
     else:
-        values = source.discrete_laplace(exact, width, watched).values
-    if progress is not None and watched is None:
-        progress(Step("drawing noise", done + exact.size, total))
+        values = source.discrete_laplace(exact, width, watch).values
+    if progress is not None and watch is None:
+        progress(Step(DRAWING, done + exact.size, total))
     return values

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,18 +175,12 @@ class Chooser:
         return Choice(beta, cells, answers / times, chosen, signs)
 
 
-class CalibratedGame(Calibrated, Generic[M]):
+class CalibratedGame(Calibrated[M]):
     """A game whose rounds and their cost are known."""
-
-    mechanism: M
 
     @property
     def workload(self) -> Workload:
         return self.mechanism.workload
-
-    @property
-    def fit(self) -> Fit:
-        return self.mechanism.fit
 
     @property
     @abstractmethod

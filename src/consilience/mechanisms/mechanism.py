@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,9 +118,27 @@ class Result:
         return f"Result({self.mark}; {self.model!r})"
 
 
-class Calibrated(ABC):
+class Mechanism(ABC):
+    """Frozen settings of a private release."""
+
+    workload: Workload
+    """The tables that are wanted."""
+    fit: Fit
+    """The estimator that turns measurements into a model."""
+
+    @abstractmethod
+    def calibrate(self, budget: Budget) -> Calibrated[Any]:
+        """Fix the noise so that one call spends at most the budget."""
+
+
+M = TypeVar("M", bound=Mechanism)
+"""The mechanism that a calibrated one was made from."""
+
+
+class Calibrated(ABC, Generic[M]):
     """A mechanism with its noise fixed. Everything but `measure` is known before data is touched."""
 
+    mechanism: M
     budget: Budget
     """What it was calibrated to."""
     cost: Cost
@@ -129,9 +147,9 @@ class Calibrated(ABC):
     """How the measurements will be reconstructed."""
 
     @property
-    @abstractmethod
     def fit(self) -> Fit:
         """The estimator that turns measurements into a model."""
+        return self.mechanism.fit
 
     @abstractmethod
     def measure(
@@ -174,23 +192,6 @@ def _staged(progress: Progress | None) -> Progress | None:
     if progress is None:
         return None
     return lambda step: progress(replace(step, stage="reconstructing"))
-
-
-class Mechanism(ABC):
-    """Frozen settings of a private release."""
-
-    workload: Workload
-    """The tables that are wanted."""
-    fit: Fit
-    """The estimator that turns measurements into a model."""
-
-    @abstractmethod
-    def calibrate(self, budget: Budget) -> Calibrated:
-        """Fix the noise so that one call spends at most the budget."""
-
-
-M = TypeVar("M", bound=Mechanism)
-"""The mechanism that a calibrated one was made from."""
 
 
 def check_budget(budget: Budget) -> None:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 
@@ -240,14 +240,12 @@ class Run(Iterator[Round]):
         self._progress(Step("rounds", number, total, left))
 
 
-class CalibratedAdaptive(Calibrated, Generic[M]):
+class CalibratedAdaptive(Calibrated[M]):
     """An adaptive mechanism: the cost of the whole run is fixed beforehand, what it measures is not.
 
     A call counts every candidate once, reserves the cost of the whole run, and only then draws; `start` gives the run
     itself, to watch round by round, or to stop and keep what it has.
     """
-
-    mechanism: M
 
     @property
     def domain(self) -> Domain:

@@ -27,7 +27,7 @@ from consilience.privacy.calibration import (
 from consilience.privacy.composition import delta_at, epsilon_at
 from consilience.privacy.cost import Cost, Spend
 from consilience.privacy.ledger import Account, Entry, Ledger
-from consilience.privacy.noise import NoiseSource, Noisy, Progress, SecureNoise, SeededNoise
+from consilience.privacy.noise import NoiseSource, Noisy, SecureNoise, SeededNoise
 from consilience.privacy.sensitivity import (
     Neighbours,
     Sensitivity,
@@ -53,7 +53,6 @@ __all__ = [
     "Neighbours",
     "NoiseSource",
     "Noisy",
-    "Progress",
     "Rho",
     "Scale",
     "SecureNoise",

@@ -4,7 +4,7 @@ For any event S, (epsilon, delta) privacy says P(S) <= exp(epsilon) Q(S) + delta
 output laws on the two inputs. Half of the runs choose an event {statistic <= t} or {>= t}; the
 other half count it, and Clopper-Pearson intervals bound P(S) from below and Q(S) from above. If
 even these break a promise, then the promise is broken, except with probability `1 - confidence`. An
-audit can refute a promise; it can not prove one.
+audit can refute a promise; it cannot prove one.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -108,18 +108,26 @@ class Budget:
         """Slack that fits both kept-back shares: of epsilon, and of ln(delta)."""
         return min(self.epsilon.value, Fraction(1)) * _RESERVE if self.epsilon else Fraction(0)
 
-    def with_accounting(self, accounting: str) -> Budget:
-        """The same promise, added up in another way."""
-        return Budget(
-            epsilon=self.epsilon and self.epsilon.value,
-            delta=self.delta,
-            rho=self.rho and self.rho.value,
-            neighbours=self.neighbours,
-            accounting=accounting,
-        )
+    def to_record(self) -> dict[str, str | None]:
+        """The promise as JSON, every amount exact."""
+        return {
+            "epsilon": str(self.epsilon.value) if self.epsilon else None,
+            "delta": str(self.delta) if self.delta else None,
+            "rho": str(self.rho.value) if self.rho else None,
+            "neighbours": self.neighbours.value,
+            "accounting": self.accounting,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, str | None]) -> Budget:
+        """The promise that `to_record` wrote down."""
+        amounts = {
+            k: Fraction(v) if (v := record[k]) else None for k in ("epsilon", "delta", "rho")
+        }
+        return cls(**amounts, neighbours=record["neighbours"], accounting=record["accounting"])
 
     def spent(self, cost: Cost) -> Amount | None:
-        """The cost in the unit of `capacity`; None where it can not be expressed."""
+        """The cost in the unit of `capacity`; None where it cannot be expressed."""
         return {"pure": cost.epsilon, "zcdp": cost.rho, "gaussian": cost.mu_squared}[
             self.accounting
         ]

@@ -150,7 +150,7 @@ def _within(cost: Cost, share: Amount) -> bool:
 def _gaussian_share(share: object) -> MuSquared:
     if isinstance(share, Epsilon):
         raise BudgetError(
-            "Gaussian noise can not keep a pure epsilon; "
+            "Gaussian noise cannot keep a pure epsilon; "
             "use Laplace noise, or a budget with delta or rho"
         )
     return require(share, MuSquared, "the share of a Gaussian release")

@@ -81,13 +81,6 @@ class Cost:
         )
 
     @classmethod
-    def noisy_max(cls, neighbours: Neighbours, epsilon: Epsilon) -> Cost:
-        """One report-noisy-max with exponential noise: pure, without a bounded range."""
-        return cls._pure(
-            neighbours, "noisy-max", require(epsilon, Epsilon, "noisy max").value, Fraction(1, 2)
-        )
-
-    @classmethod
     def gaussian(cls, sensitivity: Sensitivity, sigma: Sigma) -> Cost:
         """Discrete Gaussian noise of one sigma on every entry of an integer vector."""
         variance = Fraction(require(sigma, Sigma, "Gaussian noise").value) ** 2

@@ -10,7 +10,7 @@ budget and never hides spending. Choices, all for that rule:
 - amounts are exact rationals as text; each entry is chained to the one before by a digest, and the
   head holds their number and the last digest, so that a damaged file is noticed and refused.
 
-What no ledger can notice: a file replaced by an older copy of itself.
+What no ledger cannotice: a file replaced by an older copy of itself.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Ledger:
             raise LedgerError(f"a ledger must name the table that it protects, got {table!r}")
         if not isinstance(total, Budget):
             raise LedgerError(f"the total of a ledger must be a Budget, got {total!r}")
-        budget = _budget_to_text(total)
+        budget = json.dumps(total.to_record())
         head = (1, table, budget, 0, _digest(table, budget))
         draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
         try:
@@ -98,7 +98,7 @@ class Ledger:
                 f"a ledger is created once, but {target} exists; open it instead"
             ) from None
         except (OSError, sqlite3.Error) as error:
-            raise LedgerError(f"the ledger {target} can not be written: {error}") from error
+            raise LedgerError(f"the ledger {target} cannot be written: {error}") from error
         finally:
             if draft.exists():
                 draft.unlink()
@@ -144,7 +144,7 @@ class Ledger:
                 db.execute("COMMIT")
         except sqlite3.OperationalError as error:
             raise LedgerError(
-                f"the ledger {self.path} can not be used, release nothing: {error}"
+                f"the ledger {self.path} cannot be used, release nothing: {error}"
             ) from error
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from error
@@ -165,7 +165,7 @@ class Ledger:
             raise self._damaged(problems if problems != "ok" else "its head is missing")
         table, budget, count, last = heads[0]
         try:
-            total = _budget_from_text(budget)
+            total = Budget.from_record(json.loads(budget))
             digest = _digest(table, budget)
             entries = []
             for *row, stored in db.execute("SELECT * FROM entry ORDER BY number"):
@@ -177,7 +177,7 @@ class Ledger:
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, LedgerError):
                 raise
-            raise self._damaged(f"it can not be read ({error})") from error
+            raise self._damaged(f"it cannot be read ({error})") from error
         if len(entries) != count or digest != last:
             raise self._damaged(f"its head speaks of {count} entries, {len(entries)} match")
         if self._table is not None and table != self._table:
@@ -245,27 +245,6 @@ def _sync_directory(path: Path) -> None:
 
 def _digest(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _budget_to_text(budget: Budget) -> str:
-    return json.dumps(
-        {
-            "epsilon": str(budget.epsilon.value) if budget.epsilon else None,
-            "delta": str(budget.delta) if budget.delta else None,
-            "rho": str(budget.rho.value) if budget.rho else None,
-            "neighbours": budget.neighbours.value,
-            "accounting": budget.accounting,
-        }
-    )
-
-
-def _budget_from_text(text: str) -> Budget:
-    fields = json.loads(text)
-    amounts = {
-        name: Fraction(fields[name]) if fields[name] else None
-        for name in ("epsilon", "delta", "rho")
-    }
-    return Budget(**amounts, neighbours=fields["neighbours"], accounting=fields["accounting"])
 
 
 def _spends_to_text(spends: tuple[Spend, ...]) -> str:

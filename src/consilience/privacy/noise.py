@@ -22,19 +22,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_gaussian, make_laplace, make_noisy_max
-from opendp.measures import max_divergence, zero_concentrated_divergence
+from opendp.measures import zero_concentrated_divergence
 from opendp.metrics import l1_distance, l2_distance, linf_distance
 from opendp.mod import OpenDPException, enable_features
 
 from consilience.errors import NoiseError
 from consilience.privacy.calibration import selection_scale
 from consilience.privacy.units import Epsilon, Noise, Scale, Sigma, require
+from consilience.progress import Progress, Step
 
 enable_features("contrib")  # OpenDP's word for constructors whose proofs are still in review
 
 Counts = NDArray[np.int64]
 WIDEST = 2.0**50
 """Noise beyond this would meet the ends of 64-bit integers."""
+
+DRAWING = "drawing noise"
+"""The stage that a long draw reports; the first report, at zero, is the estimate of the whole."""
 
 _CHUNK = 16_384
 _PILOT = 4_096
@@ -56,18 +60,6 @@ class Noisy:
         return "private" if self.private else "not private"
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a long draw has come; the first report, at zero, is the estimate of the whole."""
-
-    done: int
-    total: int
-    seconds_left: float
-
-
-ProgressCallback = Callable[[Progress], None]
-
-
 class NoiseSource(ABC):
     """Adds noise to integer counts and selects by noisy scores."""
 
@@ -78,27 +70,19 @@ class NoiseSource(ABC):
 
     @abstractmethod
     def discrete_gaussian(
-        self, counts: ArrayLike, sigma: Sigma, progress: ProgressCallback | None = None
+        self, counts: ArrayLike, sigma: Sigma, progress: Progress | None = None
     ) -> Noisy:
         """counts + Z, Z independent with P(z) in proportion to exp(-z^2 / (2 sigma^2))."""
 
     @abstractmethod
     def discrete_laplace(
-        self, counts: ArrayLike, scale: Scale, progress: ProgressCallback | None = None
+        self, counts: ArrayLike, scale: Scale, progress: Progress | None = None
     ) -> Noisy:
         """counts + Z, Z independent with P(z) in proportion to exp(-|z| / scale)."""
 
     @abstractmethod
     def select(self, scores: ArrayLike, sensitivity: Fraction, epsilon: Epsilon) -> int:
         """An index with P(i) in proportion to exp(epsilon score_i / (2 sensitivity))."""
-
-    @abstractmethod
-    def noisy_max(self, scores: ArrayLike, sensitivity: Fraction, epsilon: Epsilon) -> int:
-        """The index of the largest score + Exponential(2 sensitivity / epsilon).
-
-        Pure epsilon like `select` and never less accurate (it is permute-and-flip), but its loss
-        has no bounded range: its rho is epsilon^2 / 2, so account for it with `Cost.noisy_max`.
-        """
 
 
 class SecureNoise(NoiseSource):
@@ -117,29 +101,35 @@ class SecureNoise(NoiseSource):
         return True
 
     def discrete_gaussian(
-        self, counts: ArrayLike, sigma: Sigma, progress: ProgressCallback | None = None
+        self, counts: ArrayLike, sigma: Sigma, progress: Progress | None = None
     ) -> Noisy:
         width = checked_width(require(sigma, Sigma, "Gaussian noise"))
         values = self._add(checked_counts(counts), lambda: _gaussian(width), progress)
         return Noisy(values, sigma, private=True)
 
     def discrete_laplace(
-        self, counts: ArrayLike, scale: Scale, progress: ProgressCallback | None = None
+        self, counts: ArrayLike, scale: Scale, progress: Progress | None = None
     ) -> Noisy:
         width = checked_width(require(scale, Scale, "Laplace noise"))
         values = self._add(checked_counts(counts), lambda: _laplace(width), progress)
         return Noisy(values, scale, private=True)
 
     def select(self, scores: ArrayLike, sensitivity: Fraction, epsilon: Epsilon) -> int:
-        return _noisy_max(scores, sensitivity, epsilon, "gumbel")
+        """OpenDP's noisy max with Gumbel noise, on integer scores.
 
-    def noisy_max(self, scores: ArrayLike, sensitivity: Fraction, epsilon: Epsilon) -> int:
-        return _noisy_max(scores, sensitivity, epsilon, "exponential")
-
-    def estimate_seconds(self, cells: int, width: Sigma | Scale) -> float:
-        """How long `cells` values will take here, from a short draw on zeros, thrown away."""
-        make = _gaussian if isinstance(width, Sigma) else _laplace
-        return self._pilot(lambda: make(checked_width(width))) * cells
+        Floats are put on a grid of sensitivity / 2^16 first. That moves a difference between neighbours
+        by at most three grid steps: rounding (one), the division (a quarter), and an error of half a
+        step in each score as given (one). Clipping never widens a difference.
+        """
+        values = checked_scores(scores)
+        selection_scale(sensitivity, epsilon)  # refuses what cannot be calibrated
+        if values.dtype.kind == "f":
+            unit = float(sensitivity) / 2**_GRID_BITS
+            values = np.clip(np.rint(values / unit), -_LARGEST_SCORE, _LARGEST_SCORE)
+            sensitivity = Fraction(2**_GRID_BITS + _GRID_SLACK)
+        width = checked_width(selection_scale(sensitivity, epsilon))
+        selector = _selector(width, math.floor(sensitivity), float(epsilon.value))
+        return int(_invoke(selector, values.astype(np.int64)))
 
     def _pilot(self, make: Callable[[], Any]) -> float:
         """Seconds per value with every worker busy."""
@@ -150,9 +140,7 @@ class SecureNoise(NoiseSource):
             list(pool.map(lambda _: _invoke(make(), zeros), range(self._workers)))
             return (time.perf_counter() - start) / (self._workers * _PILOT)
 
-    def _add(
-        self, counts: Counts, make: Callable[[], Any], progress: ProgressCallback | None
-    ) -> Counts:
+    def _add(self, counts: Counts, make: Callable[[], Any], progress: Progress | None) -> Counts:
         """Chunk by chunk into one output, so that memory is the input's size and a little."""
         flat = counts.reshape(-1)
         out = np.empty_like(flat)
@@ -163,7 +151,7 @@ class SecureNoise(NoiseSource):
             return chunk.size
 
         if progress is not None:
-            progress(Progress(0, flat.size, self._pilot(make) * flat.size))
+            progress(Step(DRAWING, 0, flat.size, self._pilot(make) * flat.size))
         began, done = time.perf_counter(), 0
         with ThreadPoolExecutor(self._workers) as pool:
             tasks = [pool.submit(fill, start) for start in range(0, flat.size, _CHUNK)]
@@ -172,7 +160,7 @@ class SecureNoise(NoiseSource):
                     done += task.result()
                     if progress is not None:
                         pace = (time.perf_counter() - began) / done
-                        progress(Progress(done, flat.size, pace * (flat.size - done)))
+                        progress(Step(DRAWING, done, flat.size, pace * (flat.size - done)))
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         return out.reshape(counts.shape)
@@ -189,7 +177,7 @@ class SeededNoise(NoiseSource):
         return False
 
     def discrete_gaussian(
-        self, counts: ArrayLike, sigma: Sigma, progress: ProgressCallback | None = None
+        self, counts: ArrayLike, sigma: Sigma, progress: Progress | None = None
     ) -> Noisy:
         """Canonne, Kamath, Steinke (2020), Algorithm 3, in floating point and all cells at once."""
         exact = checked_counts(counts)
@@ -205,7 +193,7 @@ class SeededNoise(NoiseSource):
         return Noisy(exact + noise.reshape(exact.shape), sigma, private=False)
 
     def discrete_laplace(
-        self, counts: ArrayLike, scale: Scale, progress: ProgressCallback | None = None
+        self, counts: ArrayLike, scale: Scale, progress: Progress | None = None
     ) -> Noisy:
         exact = checked_counts(counts)
         width = checked_width(require(scale, Scale, "Laplace noise"))
@@ -216,11 +204,6 @@ class SeededNoise(NoiseSource):
         values = checked_scores(scores).astype(float)
         width = selection_scale(sensitivity, epsilon).value
         return int(np.argmax(values + self._rng.gumbel(scale=width, size=values.size)))
-
-    def noisy_max(self, scores: ArrayLike, sensitivity: Fraction, epsilon: Epsilon) -> int:
-        values = checked_scores(scores).astype(float)
-        width = selection_scale(sensitivity, epsilon).value
-        return int(np.argmax(values + self._rng.exponential(scale=width, size=values.size)))
 
     def _two_sided(self, scale: float, size: int) -> Counts:
         """Discrete Laplace as the difference of two geometrics."""
@@ -278,32 +261,12 @@ def _laplace(scale: float) -> Any:
     return _agreed(make_laplace(*space, scale=scale), 1, 1 / scale)
 
 
-def _noisy_max(scores: ArrayLike, sensitivity: Fraction, epsilon: Epsilon, law: str) -> int:
-    """OpenDP's noisy max on integer scores.
-
-    Floats are put on a grid of sensitivity / 2^16 first. That moves a difference between neighbours
-    by at most three grid steps: rounding (one), the division (a quarter), and an error of half a
-    step in each score as given (one). Clipping never widens a difference.
-    """
-    values = checked_scores(scores)
-    selection_scale(sensitivity, epsilon)  # refuses what can not be calibrated
-    if values.dtype.kind == "f":
-        unit = float(sensitivity) / 2**_GRID_BITS
-        values = np.clip(np.rint(values / unit), -_LARGEST_SCORE, _LARGEST_SCORE)
-        sensitivity = Fraction(2**_GRID_BITS + _GRID_SLACK)
-    width = checked_width(selection_scale(sensitivity, epsilon))
-    selector = _selector(width, law, math.floor(sensitivity), float(epsilon.value))
-    return int(_invoke(selector, values.astype(np.int64)))
-
-
 @lru_cache(maxsize=64)
-def _selector(width: float, law: str, change: int, epsilon: float) -> Any:
-    """OpenDP draws Gumbel noise when asked for zCDP, exponential noise when asked for pure DP."""
+def _selector(width: float, change: int, epsilon: float) -> Any:
+    """OpenDP draws Gumbel noise when asked for zCDP."""
     space = vector_domain(atom_domain(T="i64")), linf_distance(T="i64")
-    if law == "gumbel":
-        made = make_noisy_max(*space, zero_concentrated_divergence(), scale=width)
-        return _agreed(made, change, epsilon**2 / 8)
-    return _agreed(make_noisy_max(*space, max_divergence(), scale=width), change, epsilon)
+    made = make_noisy_max(*space, zero_concentrated_divergence(), scale=width)
+    return _agreed(made, change, epsilon**2 / 8)
 
 
 def _agreed(measurement: Any, change: int, bound: float) -> Any:
@@ -312,7 +275,7 @@ def _agreed(measurement: Any, change: int, bound: float) -> Any:
     if not stated <= bound * (1 + 1e-9):
         raise NoiseError(
             f"OpenDP states a privacy loss of {stated:.6g}, the charge is {bound:.6g}; "
-            "this version of OpenDP can not be used"
+            "this version of OpenDP cannot be used"
         )
     return measurement
 

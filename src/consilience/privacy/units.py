@@ -2,7 +2,7 @@
 Scale).
 
 An amount of privacy adds up, so it is an exact rational and never drifts; a noise scale is what a
-sampler takes, so it is a float. Each unit refuses to be mixed with any other: a rho can not be
+sampler takes, so it is a float. Each unit refuses to be mixed with any other: a rho cannot be
 passed where a sigma is wanted.
 """
 

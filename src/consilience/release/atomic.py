@@ -57,7 +57,7 @@ def _why(target: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the release must fit the disk, but there is no space left for {str(target)!r}; nothing was written"
     what = error.strerror or str(error).splitlines()[0]
-    return f"the release can not be written to {str(target)!r}: {what}; nothing was written"
+    return f"the release cannot be written to {str(target)!r}: {what}; nothing was written"
 
 
 def _sync(folder: Path) -> None:

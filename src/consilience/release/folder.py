@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,10 +72,11 @@ def write_release(
     ledger: Mapping[str, Any] | None,
     readme: str,
     draft: Path | None = None,
-) -> None:
-    """Write all of it, or nothing. `tables`: {clique: standard errors or None}, the tables to publish.
+) -> Published:
+    """Write all of it, or nothing, and return it as `read_release` would.
 
-    draft: where the folder is made before it is moved to its place.
+    tables: {clique: standard errors or None}, the tables to publish. draft: where the folder is made
+    before it is moved to its place.
     """
     with new_folder(target, draft) as draft:
         labels = {c.name: c.labels for c in schema}
@@ -84,10 +86,12 @@ def write_release(
         (draft / "schema.toml").write_text(format_schema(schema), encoding="utf-8")
         (draft / "README.txt").write_text(readme, encoding="utf-8")
         described = {"format": FORMAT, "version": VERSION, **facts}
-        _write_json(draft / "release.json", {**described, "tables": index, "measurements": noisy})
+        described |= {"tables": index, "measurements": noisy}
+        _write_json(draft / "release.json", described)
         if ledger is not None:
             _write_json(draft / "ledger.json", ledger)
         _write_json(draft / "manifest.json", {"files": _manifest(draft)})
+    return Published(target, model, schema, described)
 
 
 def _write_tables(
@@ -159,8 +163,9 @@ def _sha256(path: Path) -> str:
 # -- reading -----------------------------------------------------------------------------------------
 
 
-def read_release(path: Path) -> Published:
+def read_release(folder: str | os.PathLike[str]) -> Published:
     """A release folder, every file checked against the manifest; what was added later (a report) is left alone."""
+    path = Path(folder)
     if not path.is_dir():
         what = "is not a folder" if path.exists() else "is not there"
         raise ReleaseError(
@@ -191,7 +196,7 @@ def read_release(path: Path) -> Published:
         schema = read_schema(path / "schema.toml")
         model = load(path / "model.npz")
     except ConsilienceError as error:
-        raise ReleaseError(f"the release {str(path)!r} can not be used: {error}") from error
+        raise ReleaseError(f"the release {str(path)!r} cannot be used: {error}") from error
     if schema.domain != model.domain:
         raise ReleaseError(f"the schema of {str(path)!r} must be that of its model, it is another")
     return Published(path, model, schema, facts)
@@ -205,7 +210,5 @@ def _read_json(path: Path) -> dict[str, Any]:
             f"a release must be a folder that was made by release, {str(path.parent)!r} has no {path.name}"
         ) from None
     except (OSError, ValueError) as error:
-        raise ReleaseError(
-            f"{str(path)!r} can not be read: {str(error).splitlines()[0]}"
-        ) from error
+        raise ReleaseError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from error
     return content if isinstance(content, dict) else {}

@@ -178,7 +178,7 @@ def _no_room(out: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"what is measured must fit the disk of {str(out)!r}, but there is no space left; nothing was spent"
     what = error.strerror or str(error)
-    return f"the release can not be written to {str(out)!r}: {what}; nothing was spent"
+    return f"the release cannot be written to {str(out)!r}: {what}; nothing was spent"
 
 
 # -- measurements as arrays ------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def _data(
         **{places[t.clique]: table_json(t) for t in inside},
     }
     for text in blocks.values():
-        json.loads(text)  # a page with a block that can not be read must not leave
+        json.loads(text)  # a page with a block that cannot be read must not leave
     return "".join(
         f'<script type="application/json" id="{name}">{text}</script>'
         for name, text in blocks.items()

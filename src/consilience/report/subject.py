@@ -11,12 +11,12 @@ from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError
 from consilience.inference import Model
 from consilience.inference.sampling import SampledRows
+from consilience.progress import Progress
 from consilience.report.promise import Promise
 from consilience.report.residuals import Residuals, residuals_of
 from consilience.report.tables import (
     Example,
     Labels,
-    Progress,
     PublishedTable,
     basis_of_pairs,
     checked_labels,
@@ -70,7 +70,7 @@ def subject_of(
     rows: SampledRows | int | None,
     replicates: int,
     version: str,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Subject:
     """Look at a model from every side. `rows`: drawn already, a number to draw, or None for as many as the total."""
     named = checked_labels(model.domain, labels)
@@ -85,7 +85,7 @@ def _rows_report(
     model: Model,
     rows: SampledRows | int | None,
     tables: list[PublishedTable],
-    progress: Progress | None,
+    progress: Progress,
 ) -> RowsReport:
     if rows is None:
         rows = min(MOST_ROWS, max(1, round(model.total)))

@@ -6,7 +6,7 @@ total. For a normal error of standard error s the expected distance of one count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import pi, sqrt
@@ -18,6 +18,7 @@ from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import ConsilienceError
 from consilience.inference import Model
 from consilience.inference.uncertainty import Uncertainty, reach_of
+from consilience.progress import Progress, quiet
 
 LEVEL = 0.9
 """Of every interval in a report."""
@@ -30,7 +31,6 @@ MEANING = {
     ASSUMED: "nothing measured links them; independence is assumed",
 }
 Labels = Mapping[str, Sequence[str]]
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ def published_tables(
     stderr: Mapping[Clique, Buffer | None] | None = None,
     replicates: int,
     rng: np.random.Generator | int = 0,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> list[PublishedTable]:
     """Every attribute, every measured clique and what was published besides.
 
@@ -84,7 +84,11 @@ def published_tables(
         missing = [c for c in cliques if c not in found and model.in_model(c) is inside]
         if missing:
             fresh = model.uncertainties(
-                missing, method=method, replicates=replicates, rng=rng, progress=progress
+                missing,
+                method=method,
+                replicates=replicates,
+                rng=rng,
+                progress=progress,
             )
             found |= {c: (u.stderr, u.method) for c, u in zip(missing, fresh, strict=True)}
     linked = Linked(model)

@@ -12,12 +12,13 @@ from consilience.inference import Model
 from consilience.inference.sampling import SampledRows
 from consilience.mechanisms.mechanism import Result
 from consilience.privacy import Account, Budget
+from consilience.progress import Progress, quiet
 from consilience.release import Published, read_release
 from consilience.report.folder import promise_of, standard_errors
 from consilience.report.page import page
 from consilience.report.promise import Promise
 from consilience.report.subject import subject_of
-from consilience.report.tables import Labels, Progress
+from consilience.report.tables import Labels
 
 REPLICATES = 50
 """Refits behind the standard errors, where they are not known already."""
@@ -41,7 +42,7 @@ def write_report(
     labels: {attribute: a label per code}. budget: what a result was calibrated to; account: what its ledger holds
     (`Ledger.read()`). A release folder knows all three. rows: synthetic rows to compare with the tables, how many to draw
     (0: none), or None for as many as the total, 50,000 at most. replicates: refits behind standard errors that are not
-    known yet. progress sees (refits done, refits asked for).
+    known yet. progress sees refits and rows.
     """
     promise, stderr = None, None
     if isinstance(what, str | Path):
@@ -69,7 +70,7 @@ def write_report(
         rows=rows,
         replicates=replicates,
         version=version("consilience"),
-        progress=progress,
+        progress=progress or quiet,
     )
     return write_text(page(subject), path)
 

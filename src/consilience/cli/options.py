@@ -1,0 +1,171 @@
+"""Options that commands share, and how their words are read: budget, workload, mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import click
+
+from consilience.data.schema import Schema
+from consilience.domain import Domain, Workload, all_marginals
+from consilience.errors import BudgetError, DomainError
+from consilience.mechanisms import Mechanism
+from consilience.privacy import Budget
+from consilience.release.registry import FIT_NAMES, MECHANISMS, USUAL, named
+
+time_limit_option = click.option(
+    "--time-limit",
+    type=float,
+    default=USUAL["time_limit"],
+    show_default=True,
+    metavar="SECONDS",
+    help="With --consistency auto: global only if it is expected to take no longer.",
+)
+
+
+fit_option = click.option(
+    "--fit",
+    type=click.Choice(list(FIT_NAMES)),
+    help="How noisy tables become consistent ones; shrunk pulls them towards independence as far as the noise warrants: "
+    "biased, often closer.",
+)
+
+
+def release_options(neighbours_required: bool) -> Callable[[Any], Any]:
+    """--epsilon, --delta, --rho, --neighbours, --accounting, --workload, --mechanism, --option and how to reconstruct."""
+    names = "\b\n" + "\n".join(f"{name}: {entry.line}" for name, entry in MECHANISMS.items())
+    options = [
+        click.option(
+            "--epsilon", metavar="NUMBER", help="The privacy loss that is allowed, such as 1."
+        ),
+        click.option("--delta", metavar="NUMBER", help="The chance of more, such as 1e-6."),
+        click.option(
+            "--rho", metavar="NUMBER", help="Instead of epsilon and delta: zero-concentrated."
+        ),
+        click.option(
+            "--neighbours",
+            type=click.Choice(["replace-one", "add-remove"]),
+            default=None if neighbours_required else "replace-one",
+            show_default=not neighbours_required,
+            help="What is hidden: which person a row is about (the number of rows is public), or "
+            "whether there is a row at all.",
+        ),
+        click.option(
+            "--accounting",
+            type=click.Choice(["pure", "zcdp", "gaussian"]),
+            help="How releases add up; the default suits every mechanism.",
+        ),
+        click.option(
+            "--workload",
+            default="2",
+            show_default=True,
+            metavar="WHICH",
+            help="Tables to publish: 2 for all pairs, 1,2 for single columns and pairs, or "
+            "'age,sex; sex,income', or @FILE with a table per line.",
+        ),
+        click.option(
+            "--mechanism",
+            default="gaussian",
+            show_default=True,
+            metavar="NAME",
+            help=f"How to spend the budget.\n\n{names}",
+        ),
+        click.option(
+            "--option",
+            "-o",
+            "own",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="An option of the mechanism, such as rounds=30.",
+        ),
+        click.option(
+            "--consistency", default="auto", show_default=True, help="auto, global or local."
+        ),
+        click.option("--memory", default="2 GB", show_default=True, help="For the reconstruction."),
+        time_limit_option,
+        fit_option,
+    ]
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def read_mechanism(schema: Schema, words: Mapping[str, Any]) -> Mechanism:
+    """The mechanism that --mechanism, --option, --workload and the settings of the reconstruction ask for."""
+    workload = read_workload(schema.domain, words["workload"])
+    settings = {name: words[name] for name in USUAL}
+    return named(words["mechanism"], workload, words["own"], settings)
+
+
+LEAST, MOST = Fraction(1, 10**12), Fraction(10**6)
+"""Of epsilon and rho."""
+
+
+def read_budget(words: Mapping[str, Any]) -> Budget:
+    amounts = {k: _amount(k, words[k]) for k in ("epsilon", "delta", "rho")}
+    if amounts["epsilon"] is None and amounts["rho"] is None:
+        raise BudgetError(
+            "a budget must have --epsilon (with or without --delta) or --rho, got neither"
+        )
+    return Budget(**amounts, neighbours=words["neighbours"], accounting=words["accounting"])
+
+
+def _amount(name: str, text: str | None) -> Fraction | None:
+    if text is None:
+        return None
+    try:
+        amount = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise BudgetError(f"--{name} must be a number such as 1 or 1e-6, got {text!r}") from None
+    if amount <= 0:
+        raise BudgetError(f"--{name} must be greater than zero, got {text!r}")
+    if name != "delta" and not LEAST <= amount <= MOST:
+        raise BudgetError(
+            f"--{name} must be from {float(LEAST):g} to a million, got {text!r}; below nothing can be told from noise, above "
+            "nobody is protected"
+        )
+    if name == "delta" and amount >= 1:
+        raise BudgetError(f"--delta must be less than one, got {text!r}; 1e-6 is usual")
+    return amount
+
+
+def read_workload(domain: Domain, text: str) -> Workload:
+    """2 | 1,2 | age,sex; sex,income | @file."""
+    if text.startswith("@"):
+        try:
+            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DomainError(f"the workload file {text[1:]!r} cannot be read: {error}") from error
+        text = ";".join(line.partition("#")[0] for line in lines if line.partition("#")[0].strip())
+    parts = [p.strip() for p in text.split(";") if p.strip()]
+    if len(parts) == 1 and all(w.strip().isdigit() for w in parts[0].split(",")):
+        orders = [int(w) for w in parts[0].split(",")]
+        if not all(1 <= k <= len(domain) for k in orders):
+            columns = f"{len(domain)} column{'s' if len(domain) > 1 else ''}"
+            raise DomainError(
+                f"--workload {text} asks for tables of so many columns each: it must be from 1 to what the schema has, "
+                f"{columns}"
+            )
+        return Workload(domain, [c for k in orders for c in all_marginals(domain, k)])
+    if not parts:
+        raise DomainError(
+            "--workload must name at least one table, such as 2 or 'age,sex', got none"
+        )
+    cliques = [read_attributes(domain, part) for part in parts]
+    return Workload(domain, cliques)
+
+
+def read_attributes(domain: Domain, text: str) -> tuple[str, ...]:
+    """Names separated by commas; blanks around them do not count."""
+    names = tuple(w.strip() for w in text.split(",") if w.strip())
+    domain.clique(names)
+    if len(set(names)) != len(names):
+        raise DomainError(f"the attributes of a table must be distinct, got {text.strip()!r}")
+    return names

@@ -1,0 +1,364 @@
+"""release and resume: from a table and a budget to a folder that may be published.
+
+The order is that of every private call, with the disk in between: refuse whatever can be refused; make room for what will be
+measured; ask the ledger; count; reserve the cost durably; draw; keep what was drawn on disk. Up to here it costs privacy, from
+here on it is free and can be repeated by `resume`: reconstruct, find standard errors, write the folder, discard what was kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from consilience.data.schema import Schema
+from consilience.data.schema_file import read_schema
+from consilience.data.survey import Survey
+from consilience.domain import Workload
+from consilience.errors import ConsilienceError, DataError, LedgerError, ReleaseError
+from consilience.mechanisms import Calibrated, CalibratedAdaptive, Mechanism, Release, Source
+from consilience.mechanisms.mechanism import check_budget
+from consilience.privacy import Budget, Ledger, NoiseSource
+from consilience.progress import Progress, Step, quiet
+from consilience.release.atomic import check_target
+from consilience.release.facts import account_facts, readme, release_facts
+from consilience.release.folder import Published, write_release
+from consilience.release.labelled import RESULTS
+from consilience.release.paid import Paid, check_unpaid, read_unfinished
+from consilience.release.registry import (
+    USUAL,
+    from_record,
+    keep_impossible,
+    named,
+    to_record,
+    with_settings,
+)
+from consilience.release.standard_errors import check_errors, chosen_method, errors_of_tables
+
+Say = Callable[[str], None]
+"""Takes a line for the person who makes the release; none of it is in the folder."""
+Place = str | os.PathLike[str]
+
+BYTES_PER_CELL = 16
+"""Room on disk that is kept for each cell that may be measured."""
+
+
+def release(
+    table: Source,
+    schema: Schema | Place,
+    mechanism: Mechanism,
+    budget: Budget,
+    *,
+    out: Place,
+    ledger: Ledger | Place | None = None,
+    name: str | None = None,
+    tables: Iterable[Iterable[str]] | None = None,
+    errors: str = "auto",
+    strict: bool = False,
+    noise: NoiseSource | None = None,
+    progress: Progress | None = None,
+    say: Say | None = None,
+) -> Published:
+    """Measure a table with noise, make the tables consistent, and write a folder that is safe to publish.
+
+    table: what `read_table` returns, or anything else that counts marginals, coded by the schema (a `Schema`, or its TOML file).
+    out: a folder to be made. ledger: the account of all that is spent on this table, or its file, which is made with this
+    budget as its total if it is not there; name: of the table in a new ledger, the file's own unless given. tables: what to
+    publish, the mechanism's workload unless given (without one, what was measured). errors: "auto", "closed-form", "bootstrap" or
+    "none". strict: refuse a table with values that the schema does not declare. noise: the operating system's; `SeededNoise`
+    for experiments, which protects nobody. say: takes a line now and then for the person who watches.
+
+    What is drawn is kept beside `out` until the folder stands: `resume` finishes a release that was interrupted.
+    """
+    target, report, tell = Path(out), progress or quiet, say or _silent
+    check_target(target)
+    check_unpaid(target)
+    declared = schema if isinstance(schema, Schema) else read_schema(schema)
+    order = Order.of(declared, mechanism, budget, tables, errors)
+    report(Step("calibrating", 0))
+    ready = order.mechanism.calibrate(budget)
+    tell(described(ready))
+    report(Step("looking for values that the schema does not declare", 0))
+    _check_table(table, declared, strict, tell)
+    paid = Paid.begin(target, declared, order.record(ready), BYTES_PER_CELL * order.cells)
+    with keeping(paid):
+        account = _opened(ledger, name, budget, tell)
+        report(Step("counting", 0))
+        noisy, standing = _measure(ready, table, noise, account, paid, report)
+        return _finish(order, ready, noisy, standing, paid, target, report, tell)
+
+
+def resume(
+    partial: Place,
+    *,
+    out: Place | None = None,
+    mechanism: Mechanism | None = None,
+    settings: Mapping[str, Any] | None = None,
+    errors: str | None = None,
+    progress: Progress | None = None,
+    say: Say | None = None,
+) -> Published:
+    """Finish a release that was paid for and interrupted: no table is read, nothing is spent.
+
+    partial: the folder that it left beside its output. What costs no privacy may be changed: where the folder goes, how standard
+    errors are found, and the settings of the reconstruction ({"memory": "8 GB"}). mechanism: the one that was released, needed
+    only where it does not come with the package.
+    """
+    report, tell = progress or quiet, say or _silent
+    left = read_unfinished(Path(partial))
+    target = left.out if out is None else Path(out)
+    check_target(target)
+    order = Order.restore(left.schema, left.asked, mechanism, settings or {}, errors)
+    with keeping(left.paid):
+        report(Step("calibrating", 0))
+        ready = order.mechanism.calibrate(order.budget)
+        tell(described(ready))
+        if mechanism is not None and str(ready) != left.asked.get("calibrated", str(ready)):
+            raise ReleaseError(
+                f"the mechanism must be the one that was paid for, {left.asked['calibrated']}, got {ready}"
+            )
+        noisy, standing = left.release(ready.cost), left.about["account"]
+        return _finish(order, ready, noisy, standing, left.paid, target, report, tell)
+
+
+# -- what is asked for -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a release is asked for. It is written down before anything is spent, and read again by `resume`."""
+
+    schema: Schema
+    mechanism: Mechanism
+    budget: Budget
+    tables: Workload | None
+    errors: str
+
+    @classmethod
+    def of(
+        cls,
+        schema: Schema,
+        mechanism: Mechanism,
+        budget: Budget,
+        tables: Iterable[Iterable[str]] | None = None,
+        errors: str = "auto",
+    ) -> Order:
+        """Refuses here, before anything is spent, what could not be written at the end."""
+        check_budget(budget)
+        if not isinstance(mechanism, Mechanism):
+            raise ConsilienceError(
+                f"a release must have a mechanism, such as mechanisms.Gaussian(workload), got {mechanism!r}"
+            )
+        clash = next((a for a in schema.domain if a in RESULTS), None)
+        if clash is not None:
+            raise ConsilienceError(
+                f"no column may be called {clash!r}, which the released tables have for their results; rename it in the "
+                "table and the schema"
+            )
+        check_errors(mechanism, errors)
+        wanted = getattr(mechanism, "workload", None) if tables is None else tables
+        if wanted is not None:
+            wanted = Workload(schema.domain, wanted)
+        return cls(schema, keep_impossible(mechanism, schema), budget, wanted, errors)
+
+    @property
+    def cells(self) -> int:
+        return 0 if self.tables is None else self.tables.cells
+
+    def record(self, ready: Calibrated) -> dict[str, Any]:
+        """The order as JSON; `restore` reads it."""
+        return {
+            "budget": self.budget.to_record(),
+            "mechanism": to_record(self.mechanism),
+            "calibrated": str(ready),
+            "tables": None if self.tables is None else [list(c) for c in self.tables],
+            "errors": self.errors,
+        }
+
+    @classmethod
+    def restore(
+        cls,
+        schema: Schema,
+        record: Mapping[str, Any],
+        mechanism: Mechanism | None,
+        settings: Mapping[str, Any],
+        errors: str | None,
+    ) -> Order:
+        """The order of a record, with another way of reconstructing or other standard errors where they are given."""
+        if "own" in record:
+            record = _record_of_0_1(schema, record)
+        if mechanism is None:
+            if record["mechanism"] is None:
+                raise ReleaseError(
+                    f"{record['calibrated']} does not come with the package, or has settings that cannot be written "
+                    "down; give it again, from Python: consilience.release.resume(folder, mechanism=...)"
+                )
+            mechanism = from_record(record["mechanism"], schema.domain)
+        budget = Budget.from_record(record["budget"])
+        changed = with_settings(mechanism, **settings)
+        return cls.of(schema, changed, budget, record["tables"], errors or record["errors"])
+
+
+def _record_of_0_1(schema: Schema, words: Mapping[str, Any]) -> dict[str, Any]:
+    """Version 0.1 wrote down the words of its command."""
+    workload = Workload(schema.domain, [tuple(c) for c in words["workload"]])
+    settings = {key: words.get(key, usual) for key, usual in USUAL.items()}
+    if words.get("prior") is not None:
+        settings["fit"] = "shrunk"
+    amounts = {k: words[k] for k in ("epsilon", "delta", "rho", "neighbours", "accounting")}
+    return {
+        "budget": amounts,
+        "mechanism": to_record(named(words["mechanism"], workload, words["own"], settings)),
+        "tables": words["workload"],
+        "errors": words["errors"],
+    }
+
+
+def described(ready: Calibrated) -> str:
+    """What is measured and how it will be reconstructed, in words."""
+    plan = getattr(ready, "plan", None)
+    return str(ready) if plan is None else f"{ready}\n{plan}"
+
+
+def _silent(text: str) -> None: ...
+
+
+# -- the private half ------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Surveyed(Protocol):
+    """A table that knows how many of its cells the schema had to settle."""
+
+    @property
+    def survey(self) -> Survey: ...
+
+
+def _check_table(table: Source, schema: Schema, strict: bool, say: Say) -> None:
+    """Look for undeclared values, which only the custodian is told about; refuse an empty table."""
+    if not isinstance(table, Source):
+        raise DataError(
+            f"a release is made of a table that can be counted, such as read_table gives, got {type(table).__name__}"
+        )
+    if table.domain != schema.domain:
+        raise DataError(
+            f"the table must be coded by the schema, {schema.domain!r}, got {table.domain!r}"
+        )
+    if table.records < 1:
+        raise DataError("a table must have rows, got a header only; nothing was spent")
+    if not isinstance(table, Surveyed):
+        return
+    survey = table.survey
+    if strict:
+        survey.refuse()
+    for line in survey.lines():
+        say(line)
+
+
+def _opened(
+    ledger: Ledger | Place | None, name: str | None, budget: Budget, say: Say
+) -> Ledger | None:
+    """The ledger of this table, made if it is not there."""
+    if ledger is None or isinstance(ledger, Ledger):
+        return ledger
+    if not isinstance(ledger, str | os.PathLike):
+        raise LedgerError(f"ledger must be a Ledger or the path of one, got {ledger!r}")
+    path = Path(ledger)
+    if path.exists():
+        return Ledger(path)
+    protected = name or path.name.partition(".")[0] or path.name
+    say(f"new ledger {path} for table {protected!r}, with this release's budget as its total")
+    return Ledger.create(path, table=protected, total=budget)
+
+
+def _measure(
+    ready: Calibrated,
+    table: Source,
+    noise: NoiseSource | None,
+    ledger: Ledger | None,
+    paid: Paid,
+    progress: Progress,
+) -> tuple[Release, dict[str, Any] | None]:
+    """Pay and draw; what is drawn is on disk before anything else is done with it. Also what the ledger says now."""
+
+    def standing() -> dict[str, Any] | None:
+        return None if ledger is None else account_facts(ledger.read())
+
+    if not isinstance(ready, CalibratedAdaptive):
+        noisy = ready.measure(table, noise=noise, ledger=ledger, progress=progress)
+        account = standing()
+        paid.keep(noisy, {"account": account})
+        return noisy, account
+    run = ready.start(table, noise=noise, ledger=ledger, progress=progress)
+    account = standing()
+    kept = 0
+    try:
+        for _ in run:
+            paid.keep(run.release, {"account": account})
+            kept = len(run.release.measurements)
+    finally:  # a round that was interrupted may have drawn before
+        if len(run.release.measurements) > kept:
+            paid.keep(run.release, {"account": account})
+    return run.release, account
+
+
+@contextmanager
+def keeping(paid: Paid) -> Iterator[None]:
+    """Whatever goes wrong in here says where the paid-for measurements are, if there are any."""
+    try:
+        yield
+    except BaseException as error:
+        if paid.kept:
+            error.add_note(
+                f"what was paid for is kept, finish it with: consilience resume {paid.path}"
+            )
+        else:
+            paid.discard()
+        raise
+
+
+# -- the free half ---------------------------------------------------------------------------------
+
+
+def _finish(
+    order: Order,
+    ready: Calibrated,
+    noisy: Release,
+    account: Mapping[str, Any] | None,
+    paid: Paid,
+    out: Path,
+    progress: Progress,
+    say: Say,
+) -> Published:
+    """Reconstruct, find standard errors, write the folder, and remove what was kept for the case of a crash."""
+    progress(Step("reconstructing", 0))
+    model = ready.reconstruct(noisy, progress=progress).model
+    errors, why = chosen_method(model, order.errors)
+    if why:
+        say(why)
+    cliques = order.tables or dict.fromkeys(
+        model.domain.clique(m.attributes) for m in noisy.measurements
+    )
+    progress(Step("standard errors", 0))
+    tables = errors_of_tables(model, list(cliques), errors, progress)
+    facts = release_facts(order.mechanism, ready, noisy, model, errors)
+    shutil.rmtree(paid.draft, ignore_errors=True)
+    near = paid.path.stat().st_dev == out.absolute().parent.stat().st_dev
+    progress(Step("writing the folder", 0))
+    published = write_release(
+        out,
+        model=model,
+        schema=order.schema,
+        measurements=noisy.measurements,
+        tables=tables,
+        facts=facts,
+        ledger=account,
+        readme=readme(facts),
+        draft=paid.draft if near else None,
+    )
+    paid.discard()
+    return published

@@ -1,4 +1,4 @@
-"""Agreement of the tables of regions along edges: how far they are from it, and how to make it so from the largest down."""
+"""How far tables of regions are from agreeing: edges of equal shape are compared together, whatever their number."""
 
 from __future__ import annotations
 
@@ -37,19 +37,6 @@ def edge_gap(tau: CliqueVector, regions: Sequence[Clique], edges: NDArray[np.int
     return worst
 
 
-def sum_from_parents(
-    tau: CliqueVector, regions: Sequence[Clique], edges: NDArray[np.int64]
-) -> None:
-    """Make every region that has parents its first parent's marginal, the largest regions first."""
-    parent_of: dict[int, int] = {}
-    for p, c in edges.tolist():
-        parent_of.setdefault(c, p)
-    for c in sorted(parent_of, key=lambda c: -len(regions[c])):
-        above, below = regions[parent_of[c]], set(regions[c])
-        axes = tuple(i for i, a in enumerate(above) if a not in below)
-        tau[regions[c]][...] = tau[above].sum(axis=axes)
-
-
 def _by_shape(
     tau: CliqueVector, regions: Sequence[Clique], edges: NDArray[np.int64]
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], NDArray[np.int64]]]:
@@ -58,8 +45,8 @@ def _by_shape(
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
     shapes = [tuple([size[a] for a in r]) for r in regions]
     for e, (p, c) in enumerate(edges.tolist()):
-        inside = set(regions[c])
-        axes = tuple([i + 1 for i, a in enumerate(regions[p]) if a not in inside])
+        held = set(regions[c])
+        axes = tuple([i + 1 for i, a in enumerate(regions[p]) if a not in held])
         groups.setdefault((shapes[p], axes), []).append(e)
     for (shape, axes), members in groups.items():
         kept = tuple(n for i, n in enumerate(shape) if i + 1 not in axes)

@@ -182,6 +182,16 @@ class RegionGraph:
             return np.inf
         return max(negative_mass(tau), mass_gap(tau), edge_gap(tau, self.regions, self.edge_array))
 
+    def sum_from_parents(self, tau: CliqueVector) -> None:
+        """Make every region that has parents its first parent's marginal, in place, the largest regions first."""
+        parent_of: dict[int, int] = {}
+        for p, c in self.edge_array.tolist():
+            parent_of.setdefault(c, p)
+        for c in sorted(parent_of, key=lambda c: -len(self.regions[c])):
+            above, below = self.regions[parent_of[c]], set(self.regions[c])
+            axes = tuple(i for i, a in enumerate(above) if a not in below)
+            tau[self.regions[c]][...] = tau[above].sum(axis=axes)
+
     def __repr__(self) -> str:
         return (
             f"RegionGraph({self.kind}: {len(self.regions)} regions, {len(self.roots)} without parents, "

@@ -11,7 +11,6 @@ import numpy as np
 from consilience.domain import CliqueVector
 from consilience.kernels.tables import FLOOR
 from consilience.oracles.beliefs import Beliefs, Sweeper
-from consilience.regions import agreement
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.wiring import Wiring
 
@@ -34,7 +33,7 @@ def polish_tables(graph: RegionGraph, roots: CliqueVector) -> tuple[CliqueVector
 
 def sum_from_parents(graph: RegionGraph, tau: CliqueVector) -> None:
     """Make every region that has parents its first parent's marginal, the largest regions first."""
-    agreement.sum_from_parents(tau, graph.regions, graph.edge_array)
+    graph.sum_from_parents(tau)
 
 
 def polish(

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector
-from consilience.regions.agreement import sum_from_parents
 from consilience.regions.junction_tree import JunctionTree, Rooting
 from consilience.regions.region_graph import RegionGraph
 
@@ -51,7 +50,7 @@ class TreePoint:
                 tau[clique][...] = _given(tables[clique], clique, shared, wanted)
             else:
                 tau[clique][...] = tables[clique] / tables[clique].sum()
-        sum_from_parents(tau, self.graph.regions, self.graph.edge_array)
+        self.graph.sum_from_parents(tau)
         return tau
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from cli.conftest import run
-from consilience import demo
+from consilience.cli import demo
 from consilience.cli.demo import PEOPLE
 from consilience.data import POPULATION_SCHEMA
 from consilience.release import read_release

@@ -197,7 +197,7 @@ def test_values_are_settled_and_shown_to_the_custodian_only(place: Path) -> None
     ):
         assert secret not in published
     strict = run("release", *words, "--out", "strict", "--strict")
-    refused(strict, "with --strict every cell must be a declared value, 1 of column 'sex'")
+    refused(strict, "with strict, every cell must be a declared value, 1 of column 'sex'")
     assert not (place / "strict").exists()
 
 

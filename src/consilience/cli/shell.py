@@ -84,10 +84,10 @@ class Shell(click.Group):
                 line = line_of(error)
                 if line is None:
                     raise
-                kept = getattr(error, "__notes__", [])
-                if line == INTERRUPTED and not kept:
-                    kept = ["nothing was written, and what a ledger had recorded stays spent"]
-                line = "; ".join([line, *kept])
+                notes = _notes(error)
+                if line == INTERRUPTED and not notes:
+                    notes = ["nothing was written, and what a ledger had recorded stays spent"]
+                line = "; ".join([line, *notes])
                 click.echo("consilience: " + " ".join(line.split()), err=True)
                 sys.exit(MISTAKE)
         sys.exit(code if isinstance(code, int) else 0)
@@ -114,6 +114,12 @@ def line_of(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return "this does not fit the memory; ask for fewer or smaller tables"
     return None
+
+
+def _notes(error: BaseException) -> list[str]:
+    """What was noted on the way, as where paid-for measurements are kept; click makes an error of its own of Ctrl-C."""
+    notes = list(getattr(error, "__notes__", []))
+    return notes if error.__cause__ is None else notes + _notes(error.__cause__)
 
 
 def _usage(mistake: click.ClickException) -> str:

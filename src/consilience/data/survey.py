@@ -37,13 +37,13 @@ class Survey:
         return said
 
     def refuse(self) -> None:
-        """What `--strict` does: an error that names the first column with such cells."""
+        """Refuse such cells: an error that names the first column with such cells."""
         for role, counts in (("not declared values", self.unread), ("out of bounds", self.outside)):
             for name, count in counts.items():
                 if count:
                     raise DataError(
-                        f"with --strict every cell must be a declared value, {count:,} of column "
-                        f"{name!r} are {role}; correct the table or the schema, or leave out --strict"
+                        f"with strict, every cell must be a declared value, {count:,} of column "
+                        f"{name!r} are {role}; correct the table or the schema, or leave out strict"
                     )
 
 

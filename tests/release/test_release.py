@@ -1,0 +1,291 @@
+"""cs.release: the folder that the command makes, from Python; and what an interrupted one can be finished from."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import consilience as cs
+from cli.conftest import BUDGET, SCHEMA, people, place, run  # noqa: F401 (place is a fixture)
+from consilience.data.schema_file import parse_schema
+from consilience.errors import ConsilienceError, ReleaseError
+from consilience.mechanisms import (
+    AIM,
+    FEM,
+    HDMM,
+    MWEM,
+    Calibrated,
+    DualQuery,
+    GameFit,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    Release,
+    ResidualPlanner,
+    Result,
+)
+from consilience.mechanisms.mechanism import check_call
+from consilience.privacy import Budget, Cost, Ledger, Rho, SeededNoise, Sigma, gaussian_sigma
+from consilience.privacy import marginals as changes
+from consilience.progress import Step
+from consilience.release import read_release, resume
+from consilience.release import registry as known
+
+TABLES = [("sex", "age"), ("age", "member"), ("member", "joined")]
+PROMISE = Budget(epsilon=2, delta=Fraction(1, 10**6), neighbours="replace-one")
+DECLARED = parse_schema(SCHEMA)
+WORKLOAD = cs.Workload(DECLARED.domain, TABLES)
+
+
+def data() -> cs.Dataset:
+    return cs.read_table("people.csv", schema="people.toml")
+
+
+def release(out: str, mechanism: Mechanism | None = None, **more: Any):
+    chosen = mechanism or Gaussian(WORKLOAD)
+    settings = {"errors": "none", "noise": SeededNoise(seed=5), **more}
+    return cs.release(data(), "people.toml", chosen, PROMISE, out=out, **settings)
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """Every file of a release but the model, without the moment at which it was made."""
+    found: dict[str, Any] = {}
+    for file in sorted(f for f in folder.rglob("*") if f.is_file()):
+        name = file.relative_to(folder).as_posix()
+        if file.suffix == ".json":
+            found[name] = json.loads(file.read_text())
+        elif name != "model.npz":
+            found[name] = file.read_bytes()
+    del found["release.json"]["created"]
+    sums = found["manifest.json"]["files"]
+    found["manifest.json"] = {k: v for k, v in sums.items() if k in found and "json" not in k}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "words"),
+    [
+        (Gaussian(WORKLOAD, consistency="local"), ("--consistency", "local")),
+        (MWEM(WORKLOAD, rounds=2), ("--mechanism", "mwem", "-o", "rounds=2")),
+        (FEM(WORKLOAD, rounds=4), ("--mechanism", "fem", "-o", "rounds=4")),
+    ],
+    ids=["gaussian", "mwem", "fem"],
+)
+def test_python_makes_the_folder_that_the_command_makes(
+    place: Path,  # noqa: F811
+    mechanism: Mechanism,
+    words: tuple[str, ...],
+) -> None:
+    few = ";".join(",".join(c) for c in TABLES)
+    asked = ("--schema", "people.toml", *BUDGET, "--seed", "5", "--workload", few, *words)
+    done = run("release", "people.csv", *asked, "--errors", "none", "--out", "shell", "-q")
+    assert done.exit_code == 0, done.output
+    published = release("python", mechanism)
+    assert content(place / "python") == content(place / "shell")
+    one, two = read_release("python").model, read_release(place / "shell").model
+    for clique in TABLES:
+        np.testing.assert_array_equal(one.marginal(clique), two.marginal(clique))
+    assert published.facts == read_release("python").facts
+    assert not published.private
+    assert {p.name for p in place.iterdir()} == {"people.csv", "people.toml", "python", "shell"}
+
+
+def test_a_private_release_is_paid_for_and_says_what_it_does(place: Path) -> None:  # noqa: F811
+    seen: list[Step] = []
+    said: list[str] = []
+    quiet = {"noise": None, "progress": seen.append, "say": said.append, "errors": "closed-form"}
+    published = release("out", ledger="people.ledger", **quiet)
+    assert published.private
+    assert "ledger.json" in {p.name for p in (place / "out").iterdir()}
+    account = Ledger("people.ledger").read()
+    assert (account.table, len(account.entries)) == ("people", 1)
+    stages = list(dict.fromkeys(step.stage for step in seen))
+    assert stages == [
+        "calibrating", "looking for values that the schema does not declare", "counting", "drawing noise",
+        "reconstructing", "standard errors", "writing the folder",
+    ]  # fmt: skip
+    assert said[0].startswith("Gaussian: 3 tables")
+    assert said[1].startswith("new ledger people.ledger for table 'people'")
+    with pytest.raises(ConsilienceError, match=r"nothing was spent|is left"):
+        release("again", ledger=Ledger("people.ledger"), noise=None)
+    assert not (place / "again").exists()
+    assert not (place / "again.partial").exists()
+
+
+@pytest.mark.parametrize("order", ["package first", "function first"])
+def test_the_package_and_the_function_have_one_name(order: str) -> None:
+    """cs.release is callable whether or not somebody has imported the package of that name before."""
+    lines = ["import consilience as cs", "from consilience.release import read_release"]
+    call = "assert callable(cs.release) and cs.release.read_release"
+    code = [*lines, call] if order == "package first" else [lines[0], call, lines[1], call]
+    subprocess.run([sys.executable, "-c", "\n".join(code)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"table": [1, 2]}, "a release is made of a table that can be counted"),
+        ({"table": cs.population(5, np.random.default_rng(0))}, "must be coded by the schema"),
+        ({"mechanism": "gaussian"}, "must have a mechanism, such as mechanisms.Gaussian"),
+        ({"budget": 1.0}, "calibrated to a Budget"),
+        ({"ledger": 5}, "ledger must be a Ledger or the path of one, got 5"),
+        ({"errors": "some"}, "errors must be one of auto, closed-form, bootstrap, none"),
+        ({"tables": [("sex", "height")]}, "height"),
+        ({"out": "people.csv"}, "must be a new folder"),
+    ],
+)
+def test_what_cannot_be_released_is_refused_before_anything_is_spent(
+    place: Path,  # noqa: F811
+    change: dict[str, Any],
+    words: str,
+) -> None:
+    usual = {
+        "table": data(), "schema": DECLARED, "mechanism": Gaussian(WORKLOAD), "budget": PROMISE, "out": "out",
+    }  # fmt: skip
+    with pytest.raises(ConsilienceError, match=words):
+        cs.release(**{**usual, **change})
+    assert {p.name for p in place.iterdir()} == {"people.csv", "people.toml"}
+
+
+def test_a_release_is_read_by_any_kind_of_path(place: Path) -> None:  # noqa: F811
+    release("out")
+    for path in ("out", place / "out", str(place / "out")):
+        assert read_release(path).model.domain == DECLARED.domain
+    with pytest.raises(ReleaseError, match="'nothing' is not there"):
+        read_release("nothing")
+
+
+# -- a mechanism as a record -----------------------------------------------------------------------
+
+MADE: list[Mechanism] = [
+    Gaussian(cs.Workload(DECLARED.domain, {c: i + 1.0 for i, c in enumerate(TABLES)})),
+    Gaussian(WORKLOAD, weights={c: i + 1.0 for i, c in enumerate(TABLES)}, tolerance=1e-5),
+    Laplace(WORKLOAD, weights="optimal", consistency="local", memory="1 GB"),
+    HDMM(WORKLOAD, slack=0.0, restarts=2, seed=3, noise="gaussian", time_limit=5.0),
+    ResidualPlanner(WORKLOAD, prior="independence"),
+    MWEM(WORKLOAD, rounds=2, select_share=Fraction(1, 3), noise="gaussian"),
+    MWEM(WORKLOAD, per_round=Rho(Fraction(1, 50)), allowance="cells"),
+    AIM(WORKLOAD, rounds_per_attribute=np.int64(3)),  # pyright: ignore[reportArgumentType]
+    FEM(WORKLOAD, rounds=4, split=0.01, fit=GameFit(iterations=5, blend=0.25)),
+    DualQuery(WORKLOAD, rounds=5, samples=2, seed=9),
+]
+
+
+@pytest.mark.parametrize("mechanism", MADE, ids=lambda m: type(m).__name__)
+def test_a_mechanism_is_made_again_from_its_record(mechanism: Mechanism) -> None:
+    record = json.loads(json.dumps(known.to_record(mechanism)))
+    again = known.from_record(record, DECLARED.domain)
+    assert type(again) is type(mechanism)
+    for field in fields(mechanism):  # pyright: ignore[reportArgumentType]
+        one, two = getattr(mechanism, field.name), getattr(again, field.name)
+        if isinstance(one, GameFit):
+            one, two = vars(one), vars(two)
+        assert one == two, field.name
+    assert str(again.calibrate(PROMISE)) == str(mechanism.calibrate(PROMISE))
+
+
+def test_a_name_of_every_mechanism_has_a_record() -> None:
+    assert {known.name_of(m) for m in MADE} == set(known.MECHANISMS)
+
+
+@dataclass(frozen=True)
+class OneTable(Mechanism):
+    """A mechanism of somebody's own: one table, once."""
+
+    domain: cs.Domain
+    clique: tuple[str, ...] = ("sex", "age")
+
+    def calibrate(self, budget: Budget) -> Calibrated:
+        one = changes(budget.neighbours)
+        sigma = gaussian_sigma(one, budget.capacity)
+        return ReadyTable(self, budget, Cost.gaussian(one, sigma), sigma)
+
+
+@dataclass(frozen=True, eq=False)
+class ReadyTable(Calibrated):
+    mechanism: OneTable
+    budget: Budget
+    cost: Cost
+    sigma: Sigma
+
+    def __str__(self) -> str:
+        return f"OneTable, sigma {self.sigma.value:.6g}"
+
+    def measure(self, data, *, noise=None, ledger=None, progress=None) -> Release:
+        source = check_call(self.cost, noise, ledger)
+        counts = data.marginals([self.mechanism.clique])[self.mechanism.clique]
+        noisy = source.discrete_gaussian(counts.astype(int), self.sigma).values
+        measured = cs.Measurement(self.mechanism.clique, noisy, stddev=self.sigma.value)
+        return Release(data.domain, (measured,), data.records, self.cost, source.private)
+
+    def reconstruct(self, release: Release, *, progress=None) -> Result:
+        model = cs.reconstruct(release.domain, release.measurements, total=release.total)
+        return Result(model, release)
+
+
+def test_a_mechanism_of_ones_own_is_released_and_resumed(
+    place: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = OneTable(DECLARED.domain)
+    published = release("out", own, errors="auto")
+    assert published.facts["mechanism"] == {
+        "name": "OneTable", "options": {"domain": repr(DECLARED.domain)}, "calibrated": str(own.calibrate(PROMISE)),
+    }  # fmt: skip
+    assert [t["attributes"] for t in published.facts["tables"]] == [["sex", "age"]]
+
+    def full(*words, **more):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("consilience.release.folder._manifest", full)
+        with pytest.raises(ReleaseError, match="no space left") as caught:
+            release("later", own)
+    assert caught.value.__notes__ == [
+        "what was paid for is kept, finish it with: consilience resume later.partial"
+    ]
+    with pytest.raises(ReleaseError, match=r"OneTable, sigma .* give it again, from Python"):
+        resume("later.partial")
+    assert run("resume", "later.partial").exit_code == 2
+    other = OneTable(DECLARED.domain, ("age",))
+    with pytest.raises(ReleaseError, match="must be the one that was paid for"):
+        resume("later.partial", mechanism=Gaussian(WORKLOAD))
+    assert (place / "later.partial").exists()
+    assert other.clique != own.clique
+    finished = resume("later.partial", mechanism=own)
+    np.testing.assert_array_equal(
+        finished.model.measurements[0].values, published.model.measurements[0].values
+    )
+    assert not (place / "later.partial").exists()
+
+
+def test_values_that_the_schema_does_not_declare_are_told_to_the_custodian_only(
+    place: Path,  # noqa: F811
+) -> None:
+    from consilience.data.tables import open_source
+
+    (place / "people.csv").write_text(people(50) + '"Last",X,430,,yes,2020-01-05\n')
+    said: list[str] = []
+    source = open_source("people.csv", DECLARED)
+    settings: dict[str, Any] = {"noise": SeededNoise(seed=1), "errors": "none"}
+    with pytest.raises(ConsilienceError, match="with strict, every cell"):
+        cs.release(
+            source, DECLARED, Gaussian(WORKLOAD), PROMISE, out="out", strict=True, **settings
+        )
+    cs.release(
+        source, DECLARED, Gaussian(WORKLOAD), PROMISE, out="out", say=said.append, **settings
+    )
+    assert said[1:] == [
+        "values that the schema does not declare (shown to you only, not in the release):",
+        "  sex: 1 not declared of 51",
+        "  age: 1 out of bounds of 51",
+    ]
+    assert all(b"not declared" not in f.read_bytes() for f in (place / "out").rglob("*.*"))

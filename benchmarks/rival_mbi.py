@@ -22,8 +22,8 @@ from rows import Row, apart, interleaved, seconds, timed
 import consilience as cs
 from consilience.oracles.junction_tree import ExactOracle
 from consilience.regions import JunctionTree
+from consilience.solvers.feasible import polish_tables
 from consilience.solvers.local import LocalProblem
-from consilience.solvers.polish import polish_tables
 
 BOLDER = 2.0
 """mbi's step over the one that smoothness guarantees. Tried at 64 triples: with 12 its tables disagree by 0.19 in L1 after

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,13 +188,11 @@ def test_several_measurements_of_one_table_are_weighted() -> None:
 
 
 def test_progress_and_rounds() -> None:
-    seen: list[tuple[int, float]] = []
-    found = priview(
-        DOMAIN, measured(FAMILIES[1], stddev=9.0), rounds=3, progress=lambda *s: seen.append(s)
-    )
+    seen: list[Any] = []
+    found = priview(DOMAIN, measured(FAMILIES[1], stddev=9.0), rounds=3, progress=seen.append)
     assert found.rounds == 3
-    assert [n for n, _ in seen] == [0, 1, 2]
-    assert seen[-1][1] < seen[0][1]
+    assert [s.done for s in seen] == [1, 2, 3]
+    assert seen[-1].violation < seen[0].violation
 
 
 def test_what_it_can_not_do_it_says() -> None:

@@ -13,11 +13,11 @@ import pytest
 
 from consilience.domain import Domain, random_marginals
 from consilience.kernels.hugin import FORK_CELLS
-from consilience.kernels.threads import SERIAL_CELLS
-from consilience.oracles.beliefs import Beliefs, Sweeper
+from consilience.kernels.options import SERIAL_CELLS
 from consilience.oracles.junction_tree import ExactOracle
 from consilience.regions import JunctionTree, RegionGraph
 from consilience.regions.wiring import Wiring
+from consilience.solvers.beliefs import Beliefs, Sweeper
 
 THREADS = (1, 2)
 MIXED = Domain({f"x{i}": [2, 7, 10, 3, 16, 5][i % 6] for i in range(18)})
@@ -86,7 +86,7 @@ def test_the_hash_seed_does_not_show() -> None:
     program = """
 import hashlib, numpy as np
 from consilience.domain import CliqueVector, Domain, Layout, random_marginals
-from consilience.oracles.convex_gbp import solve_free_energy
+from consilience.solvers.convex_gbp import solve_free_energy
 from consilience.oracles.junction_tree import exact_marginals
 from consilience.oracles.elimination import exact_marginal
 from consilience.regions import JunctionTree, RegionGraph

@@ -70,7 +70,7 @@ def reconstruct_tables(
             given.measurements,
             total=total,
             possible=given.schema.possible,
-            progress=lambda i: report(i.number, i.expected(TOLERANCE)),
+            progress=lambda i: report(i.done, i.total),
             tolerance=TOLERANCE,
             on_plan=lambda p: output.say(str(p)),
             **settings,

@@ -25,6 +25,7 @@ from consilience.inference.support import Members, SupportTree, possible, possib
 from consilience.inference.tree_fit import TreeFit, fit_tree, tour_cells
 from consilience.memory import parse_bytes
 from consilience.regions.junction_tree import JunctionTree
+from consilience.regions.region_graph import Kind
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
@@ -123,7 +124,7 @@ def backbone_of(
         report(ROUNDS + FINISH * done // most, ROUNDS + FINISH)
 
     theta = None if start is None else start.fit.theta
-    whole = growth.support(list(known.cliques), always=known.graph.kind == "junction tree")
+    whole = growth.support(list(known.cliques), always=known.graph.kind is Kind.JUNCTION_TREE)
     if whole is not None:
         fit = growth.fit(whole, list(known.cliques), theta, last=True, progress=finishing)
         report(ROUNDS + FINISH, ROUNDS + FINISH)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from consilience.markup import html_table
+from consilience.progress import Iteration, Progress, Step
 from consilience.solvers.planner import Plan
-from consilience.solvers.solution import Iteration
 
 
 @dataclass(frozen=True)
@@ -72,14 +71,19 @@ class Trace:
     A solve that starts again (a prior tries several strengths) starts the trace again.
     """
 
-    def __init__(self, progress: Callable[[Iteration], None] | None = None) -> None:
+    def __init__(self, progress: Progress | None = None) -> None:
         self.progress = progress
         self.kept: list[Iteration] = []
         self.seen, self.every = 0, 1
         self.last: Iteration | None = None
 
-    def __call__(self, iteration: Iteration) -> None:
-        if self.last is not None and iteration.number <= self.last.number:
+    def __call__(self, step: Step) -> None:
+        if self.progress is not None:
+            self.progress(step)
+        if not isinstance(step, Iteration):
+            return
+        iteration = replace(step, stage="reconstructing", total=None)
+        if self.last is not None and iteration.done <= self.last.done:
             self.kept, self.seen, self.every = [], 0, 1
         self.last = iteration
         if self.seen % self.every == 0:
@@ -87,8 +91,6 @@ class Trace:
         self.seen += 1
         if len(self.kept) >= MOST_LOOKS:
             self.kept, self.every = self.kept[::2], 2 * self.every
-        if self.progress is not None:
-            self.progress(iteration)
 
     @property
     def iterations(self) -> tuple[Iteration, ...]:

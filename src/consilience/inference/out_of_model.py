@@ -19,8 +19,8 @@ from consilience.inference.impossible import NOTHING, Masks, emptied
 from consilience.inference.known import Known
 from consilience.inference.mending import Progress, mended, uniform_start
 from consilience.memory import check_capacity
-from consilience.oracles.convex_gbp import convex_gbp
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.convex_gbp import convex_gbp
 
 METHODS = ("auto", "backbone", "local", "product", "expanded")
 SMALL = 1e-3

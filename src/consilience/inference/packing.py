@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, fields
+from dataclasses import asdict, fields
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,9 @@ from consilience.inference.settings import Settings
 from consilience.inference.stored_queries import Arrays, QueryReader, QueryWriter
 from consilience.measurements import BoundMeasurement, Identity
 from consilience.measurements.measurement import Noise
+from consilience.progress import Iteration
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import Option, Plan
-from consilience.solvers.solution import Iteration
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
@@ -77,7 +77,7 @@ def packed(model: Model) -> Arrays:
             if f.name not in ("plan", "trace")
         },
         "plan": None if plan is None else asdict(plan),
-        "trace": [astuple(look) for look in model.diagnostics.trace],
+        "trace": [(i.done, i.objective, i.gap, i.violation) for i in model.diagnostics.trace],
     }
     text = json.dumps(_to_json(described), allow_nan=False, ensure_ascii=True)
     first: Arrays = {"consilience": np.frombuffer(text.encode(), np.uint8)}
@@ -142,7 +142,10 @@ def unpacked(arrays: Mapping[str, NDArray[Any]], described: dict[str, Any]) -> d
         "measurements": _measurements(domain, arrays, described["queries"]),
         "diagnostics": Diagnostics(
             plan=_plan(described["plan"]),
-            trace=tuple(Iteration(*look) for look in described.get("trace", ())),
+            trace=tuple(
+                Iteration("reconstructing", done, None, None, *numbers)
+                for done, *numbers in described.get("trace", ())
+            ),
             **described["diagnostics"],
         ),
         "settings": _settings(described["settings"], arrays),

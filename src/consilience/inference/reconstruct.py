@@ -12,6 +12,7 @@ from consilience.inference.diagnostics import Diagnostics, Trace
 from consilience.inference.model import Model
 from consilience.inference.settings import Settings, solve
 from consilience.measurements import Measurement, SquaredLoss
+from consilience.progress import Iteration, Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import (
     TIME_LIMIT,
@@ -20,7 +21,7 @@ from consilience.solvers.planner import (
     make_plan,
     plan_for_graph,
 )
-from consilience.solvers.solution import Iteration, Solution
+from consilience.solvers.solution import Solution
 
 
 def plan(
@@ -68,7 +69,7 @@ def reconstruct(
     iterations: int | None = None,
     tolerance: float = 1e-6,
     seed: int = 0,
-    progress: Callable[[Iteration], None] | None = None,
+    progress: Progress | None = None,
     on_plan: Callable[[Plan], None] | None = None,
 ) -> Model:
     """The closest consistent, non-negative tables to noisy measurements of marginals.

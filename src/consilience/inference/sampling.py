@@ -18,7 +18,7 @@ from consilience.inference.sampling_moves import RowMoves, impossible_rows, widt
 from consilience.inference.sampling_tree import RowCodes, tree_rows
 from consilience.records import Dataset
 from consilience.regions.junction_tree import JunctionTree
-from consilience.solvers.structural_zeros import masks_of
+from consilience.solvers.feasible import masks_of
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,11 +12,12 @@ from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError
 from consilience.inference.impossible import held
 from consilience.measurements import SquaredLoss
+from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.norm_cut import norm_cut_fit
 from consilience.solvers.prior import fit_with_prior
 from consilience.solvers.prox import prox_pgm
-from consilience.solvers.solution import Iteration, Solution
+from consilience.solvers.solution import Solution
 from consilience.solvers.splitting import splitting
 
 PRIOR_TOLERANCE = 1e-4
@@ -42,7 +43,7 @@ def solve(
     loss: SquaredLoss,
     graph: RegionGraph,
     settings: Settings,
-    progress: Callable[[Iteration], None] | None = None,
+    progress: Progress | None = None,
     state: Any = None,
 ) -> Solution:
     """The constrained least squares fit by the solver of the settings; `state` of an earlier solution is a warm start.
@@ -52,7 +53,7 @@ def solve(
     if settings.prior is not None:
         return _solve_with_prior(loss, graph, settings, progress)
     if settings.nonnegativity == "norm-cut":
-        return norm_cut_fit(loss, graph, callback=progress)
+        return norm_cut_fit(loss, graph, progress=progress)
     if settings.solver == "splitting":
         return splitting(
             loss,
@@ -62,7 +63,7 @@ def solve(
             state=state,
             possible=held(graph, settings.possible) or None,
             absolute=settings.likelihood == "laplace",
-            callback=progress,
+            progress=progress,
         )
     if held(graph, settings.possible):
         raise ConsilienceError(
@@ -74,7 +75,7 @@ def solve(
         iterations=settings.iterations,
         tolerance=settings.tolerance,
         state=state,
-        callback=progress,
+        progress=progress,
     )
 
 
@@ -82,7 +83,7 @@ def _solve_with_prior(
     loss: SquaredLoss,
     graph: RegionGraph,
     settings: Settings,
-    progress: Callable[[Iteration], None] | None,
+    progress: Progress | None,
 ) -> Solution:
     measured = set(loss.cliques)
     bare = next((graph.regions[i] for i in graph.roots if graph.regions[i] not in measured), None)
@@ -103,6 +104,6 @@ def _solve_with_prior(
         loss.total,
         rng=np.random.default_rng(settings.seed),
         tolerance=max(settings.tolerance, PRIOR_TOLERANCE),
-        callback=progress,
+        progress=progress,
     )
     return replace(fit.solution, prior_strength=fit.strength)

@@ -23,6 +23,7 @@ from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
 from consilience.inference.settings import Settings, solve
 from consilience.measurements import BoundMeasurement, Measurement, Query, SquaredLoss
+from consilience.regions import Kind
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
@@ -157,7 +158,7 @@ class _Precisions:
         self.domain = model.domain
         self.total_known = (model.settings or Settings()).total_known
         self.measurements = model.measurements
-        self.everywhere = model.graph.kind in ("saturated", "junction tree")
+        self.everywhere = model.graph.kind in (Kind.SATURATED, Kind.JUNCTION_TREE)
         self.sets = [frozenset(r) for r in model.graph.regions]
         self.place = {r: i for i, r in enumerate(model.graph.regions)}
         self.near: dict[int, list[tuple[int, int]]] = {}

@@ -26,24 +26,17 @@ from consilience.measurements import Measurement, SquaredLoss
 from consilience.mechanisms.settings import Settings
 from consilience.memory import parse_bytes
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.feasible import polish_tables
 from consilience.solvers.planner import build_graph
-from consilience.solvers.polish import polish_tables
 from consilience.solvers.solution import Solution
-from consilience.solvers.split_problem import SplitProblem
-from consilience.solvers.splitting import run
-from consilience.status import Status
+from consilience.solvers.splitting import SplittingState, splitting
+from consilience.status import STOPPED_EARLY
 
 ROUND_TOLERANCE = 1e-4
 """Relative gap of the fits between rounds, which only rank candidates; the last fit takes the caller's."""
 
 BACKBONE_MEMORY = "32 MB"
 """For the backbone of a round, which is made as often as there are rounds."""
-
-STOPPED = Status(
-    "stopped early",
-    True,
-    "on purpose: a closer fit would follow the noise, so no small gap is aimed at",
-)
 
 _BATCH_CELLS = 2_000_000
 """Answers alive at a time while candidates are scored."""
@@ -69,8 +62,7 @@ class Refit:
     progress: Callable[[int, int], None] | None = None
     _growing: GrowingModel | None = None
     _made: list[tuple[Model, Backbone]] = field(default_factory=list)
-    _tables: dict[Clique, Buffer] = field(default_factory=dict)
-    _rho: float = 1.0
+    _state: SplittingState | None = None
 
     def __call__(self, measurements: Sequence[Measurement], tolerance: float) -> Model:
         settings = replace(local_where_auto(self.settings), tolerance=tolerance)
@@ -89,11 +81,9 @@ class Refit:
             model = model_of(self.domain, loss, graph, solution, None, asked)
             self._made = [*self._made[-1:], (model, backbone)]
             return model
-        problem = SplitProblem(graph, loss, held(graph, settings.possible))
-        self._carry_into(problem)
-        solution = run(problem, began, None, tolerance, None)
-        self._tables = dict(_spans(problem))
-        self._rho = problem.rho
+        possible = held(graph, settings.possible)
+        solution = splitting(loss, graph, tolerance=tolerance, state=self._state, possible=possible)
+        self._state = solution.state
         return model_of(self.domain, loss, graph, solution, None, asked)
 
     def backbone_of(self, model: Model) -> Backbone | None:
@@ -122,25 +112,8 @@ class Refit:
         value, _ = loss.bind(tau.layout).value_and_grad(tau.values)
         method = f"exact model of {len(grown.inside)} tables on possible cells"
         seconds = perf_counter() - began
-        solution = Solution(tau, value, 0.0, violation, grown.steps, seconds, STOPPED, method)
+        solution = Solution(tau, value, 0.0, violation, grown.steps, seconds, STOPPED_EARLY, method)
         return solution, backbone
-
-    def _carry_into(self, problem: SplitProblem) -> None:
-        """Tables that were there before go on from where they were; new ones start at their data."""
-        if not self._tables:
-            return
-        problem.rescale(self._rho / problem.rho)
-        for clique, v in _spans(problem):
-            if clique in self._tables:
-                v[...] = self._tables[clique]
-
-
-def _spans(problem: SplitProblem) -> Iterator[tuple[Clique, Buffer]]:
-    """Each root clique's part of the state, a view in the solver's own order of cells."""
-    roots = problem.ties.roots
-    for i, clique in enumerate(problem.root_cliques):
-        at = int(roots.at[i])
-        yield clique, problem.v[at : at + int(roots.cells[i])]
 
 
 # -- answers ---------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, CliqueVector, Domain, Layout, Workload
 from consilience.errors import BudgetError, ConsilienceError
 from consilience.kernels.best_records import best_records
-from consilience.kernels.threads import threads_for
+from consilience.kernels.options import threads_for
 from consilience.measurements.selections import Selections
 from consilience.mechanisms.mechanism import Release
 from consilience.privacy import Budget, Epsilon, Neighbours, Rho

@@ -114,6 +114,6 @@ class CalibratedGame(Calibrated):
             return Result(fit(release, self.plan), release)
         progress(Step("reconstructing", 0, fit.iterations))
         model = fit(
-            release, self.plan, lambda i: progress(Step("reconstructing", i.number, fit.iterations))
+            release, self.plan, lambda i: progress(Step("reconstructing", i.done, fit.iterations))
         )
         return Result(model, release)

@@ -7,7 +7,6 @@ far the steps go. A fixed number of steps is a regulariser here: solved to the e
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +16,11 @@ from consilience.errors import ConsilienceError, MeasurementError
 from consilience.inference import Diagnostics, Model
 from consilience.measurements.selections import SelectionLoss
 from consilience.mechanisms.fem_game import SelectionRelease
+from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.local import LocalProblem
 from consilience.solvers.planner import Plan, build_graph, make_plan, plan_for_graph
 from consilience.solvers.prox import ProxState, prox_pgm
-from consilience.solvers.solution import Iteration
 
 FIRST_RATE = 100.0
 """Step to start with, in units of what smoothness guarantees; blocks of steps that do not improve are undone and halved."""
@@ -75,7 +74,7 @@ class GameFit:
         self,
         release: SelectionRelease,
         plan: Plan | None = None,
-        progress: Callable[[Iteration], None] | None = None,
+        progress: Progress | None = None,
     ) -> Model:
         """The model of a release; free of privacy cost, can be repeated with other settings."""
         if not len(release.selections) or release.total is None:
@@ -95,7 +94,7 @@ class GameFit:
             iterations=self.iterations,
             schedule="parallel",
             state=ProxState(beliefs, rate),
-            callback=progress,
+            progress=progress,
         )
         status = solution.status
         diagnostics = Diagnostics(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 
 from consilience.domain import Clique, Domain
@@ -10,6 +10,7 @@ from consilience.errors import ConsilienceError
 from consilience.inference import Model, reconstruct
 from consilience.inference.impossible import Masks, check_masks
 from consilience.measurements import Measurement
+from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import (
     TIME_LIMIT,
@@ -18,7 +19,6 @@ from consilience.solvers.planner import (
     make_plan,
     plan_for_graph,
 )
-from consilience.solvers.solution import Iteration
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Settings:
         domain: Domain,
         measurements: Iterable[Measurement],
         total: float | None,
-        progress: Callable[[Iteration], None] | None,
+        progress: Progress | None,
     ) -> Model:
         return reconstruct(
             domain,

@@ -32,7 +32,7 @@ from consilience.mechanisms.source import Source, check_source, exact_counts
 from consilience.mechanisms.strategies_queries import CELLS, IntegerQuery
 from consilience.memory import parse_bytes, show_bytes
 from consilience.privacy import Cost, Ledger, Neighbours, NoiseSource, Progress, Scale, Sigma
-from consilience.solvers.solution import Iteration
+from consilience.progress import Step as Seen
 
 Width = Sigma | Scale
 
@@ -119,10 +119,9 @@ class CalibratedParts(Calibrated):
         return Release(self.workload.domain, measurements, total, self.cost, source.private)
 
     def reconstruct(self, release: Release, *, progress: StepCallback | None = None) -> Result:
-        def report(iteration: Iteration) -> None:
+        def report(seen: Seen) -> None:
             assert progress is not None
-            left = iteration.expected(self.mechanism.settings.tolerance)
-            progress(Step("reconstructing", iteration.number, left))
+            progress(Step("reconstructing", seen.done, seen.total))
 
         model = self.mechanism.settings.reconstruct(
             release.domain,

@@ -2,6 +2,6 @@
 
 from consilience.regions.drawing import draw
 from consilience.regions.junction_tree import JunctionTree
-from consilience.regions.region_graph import RegionGraph
+from consilience.regions.region_graph import Kind, RegionGraph
 
-__all__ = ["JunctionTree", "RegionGraph", "draw"]
+__all__ = ["JunctionTree", "Kind", "RegionGraph", "draw"]

@@ -115,7 +115,7 @@ def _(what: CalibratedTables, *, records: float | None = None) -> Picture:
 def _(what: Diagnostics) -> Picture:
     """The convergence curve."""
     rows = [
-        {"iteration": i.number, "gap": max(i.gap, 1e-16)}
+        {"iteration": i.done, "gap": max(i.gap, 1e-16)}
         for i in what.trace
         if 0 <= i.gap < float("inf")
     ]

@@ -182,7 +182,7 @@ def making(subject: Subject, add: AddChart) -> str:
         )
         parts.append(figure(name, text, "Memory needed by each kind of consistency"))
     looks = [
-        {"iteration": i.number, "gap": max(i.gap, 1e-16)}
+        {"iteration": i.done, "gap": max(i.gap, 1e-16)}
         for i in d.trace
         if 0 <= i.gap < float("inf")
     ]

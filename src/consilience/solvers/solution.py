@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil, log
 from typing import Any
 
 from consilience.domain import CliqueVector
 from consilience.status import Status
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """What a callback sees: number of iterations done, objective, relative gap so far (inf if unknown), violation."""
-
-    number: int
-    objective: float
-    gap: float
-    violation: float
-
-    def expected(self, tolerance: float) -> int | None:
-        """Iterations in all if the gap goes on falling by the factor that it fell by so far; None where that says nothing."""
-        if not 0 < self.gap < 1 or not 0 < tolerance < 1:
-            return None
-        return max(self.number, ceil(self.number * log(tolerance) / log(self.gap)))
 
 
 @dataclass(frozen=True, repr=False)

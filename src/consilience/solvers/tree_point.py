@@ -14,8 +14,8 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.regions.junction_tree import JunctionTree
-from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.polish import sum_from_parents
+from consilience.regions.region_graph import Kind, RegionGraph
+from consilience.solvers.feasible import sum_from_parents
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class TreePoint:
     def of(cls, graph: RegionGraph) -> TreePoint | None:
         """None where the graph is not a junction tree's."""
         roots = [graph.regions[i] for i in graph.roots]
-        if graph.kind != "junction tree":
+        if graph.kind is not Kind.JUNCTION_TREE:
             return None
         tree = JunctionTree.of(graph.domain, roots)
         if not set(roots) <= set(tree.cliques):

@@ -17,8 +17,8 @@ from problems import RECORDS, STDDEV, Cliques, adult, hundred, loss, triples
 from rows import Row, apart, interleaved, peak_bytes, seconds, size, timed
 
 import consilience as cs
-from consilience.oracles.beliefs import Sweeper
 from consilience.regions.wiring import Wiring
+from consilience.solvers.beliefs import Sweeper
 from consilience.solvers.local import LocalProblem
 
 RATE = 0.5 * (STDDEV / RECORDS) ** 2

@@ -20,6 +20,7 @@ from rival_mbi import load_mbi, rival_measurements
 from rows import Row, apart, seconds
 
 import consilience as cs
+from consilience.solvers.split_iteration import SplitIteration
 from consilience.solvers.split_problem import SplitProblem
 
 FIRE = (2, 11, 15, 32, 5, 9, 2, 11, 42, 8, 8, 46, 12, 10, 28)
@@ -78,13 +79,14 @@ def fire() -> dict[str, Any]:
     domain, measured = mixture(FIRE, list(itertools.combinations(names, 3)), 400.0)
     loss = cs.SquaredLoss(domain, measured, RECORDS)
     problem = SplitProblem(cs.RegionGraph.saturated(domain, loss.cliques), loss)
-    target = np.empty_like(problem.v)
+    iterate = SplitIteration(problem)
+    target = np.empty_like(iterate.v)
     iteration, copy = [], []
     for _ in range(30):
         began = perf_counter()
-        problem.iterate()
+        iterate.step()
         middle = perf_counter()
-        np.copyto(target, problem.v)
+        np.copyto(target, iterate.v)
         iteration.append(middle - began)
         copy.append(perf_counter() - middle)
     return {"iteration": median(iteration[5:]), "copy": median(copy[5:]), "cells": problem.cells}

@@ -21,8 +21,8 @@ from rows import Row, apart, interleaved, seconds, timed
 
 import consilience as cs
 from consilience.regions import JunctionTree
+from consilience.solvers.feasible import polish_tables
 from consilience.solvers.local import LocalProblem
-from consilience.solvers.polish import polish_tables
 from consilience.tree.oracle import ExactOracle
 
 BOLDER = 2.0

@@ -30,9 +30,9 @@ from consilience.measurements import (
     SquaredLoss,
     estimate_total,
 )
-from consilience.oracles.convex_gbp import convex_gbp
 from consilience.records import Dataset
 from consilience.regions import RegionGraph
+from consilience.solvers.convex_gbp import convex_gbp
 from consilience.solvers.private_pgm import private_pgm
 from consilience.solvers.prox import prox_pgm
 from consilience.solvers.solution import Solution

@@ -105,7 +105,7 @@ def test_queries_and_progress() -> None:
         progress=seen.append,  # type: ignore[arg-type]
     )
     assert found.marginal("b")[2:].sum() == pytest.approx(70, abs=0.5)
-    assert [s.number for s in seen] == [100, 200, 300]  # type: ignore[attr-defined]
+    assert [s.done for s in seen] == [100, 200, 300]  # type: ignore[attr-defined]
     assert seen[-1].objective < 1e-2
 
 

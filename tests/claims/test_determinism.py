@@ -13,10 +13,10 @@ import pytest
 
 from consilience.domain import Domain, random_marginals
 from consilience.kernels.hugin import FORK_CELLS
-from consilience.kernels.threads import SERIAL_CELLS
-from consilience.oracles.beliefs import Beliefs, Sweeper
+from consilience.kernels.options import SERIAL_CELLS
 from consilience.regions import JunctionTree, RegionGraph
 from consilience.regions.wiring import Wiring
+from consilience.solvers.beliefs import Beliefs, Sweeper
 from consilience.tree.oracle import ExactOracle
 
 THREADS = (1, 2)
@@ -86,7 +86,7 @@ def test_the_hash_seed_does_not_show() -> None:
     program = """
 import hashlib, numpy as np
 from consilience.domain import CliqueVector, Domain, Layout, random_marginals
-from consilience.oracles.convex_gbp import solve_free_energy
+from consilience.solvers.convex_gbp import solve_free_energy
 from consilience.tree.oracle import exact_marginals
 from consilience.tree.elimination import exact_marginal
 from consilience.regions import JunctionTree, RegionGraph

@@ -6,8 +6,8 @@ from scipy.optimize import linprog
 
 from claims.judges import constraints, joint, marginals, random_vector
 from consilience.domain import CliqueVector, Domain
-from consilience.oracles.convex_gbp import convex_gbp
 from consilience.regions import JunctionTree, RegionGraph
+from consilience.solvers.convex_gbp import convex_gbp
 from consilience.tree.oracle import exact_marginals
 
 D = Domain({"a": 2, "b": 3, "c": 2, "d": 2})

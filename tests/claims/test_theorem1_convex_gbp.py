@@ -13,10 +13,10 @@ from claims.judges import (
 )
 from consilience.domain import CliqueVector, Domain
 from consilience.errors import RegionGraphError
-from consilience.oracles.beliefs import Beliefs, Sweeper
-from consilience.oracles.convex_gbp import convex_gbp, solve_free_energy, start
 from consilience.regions import RegionGraph
 from consilience.regions.wiring import Wiring
+from consilience.solvers.beliefs import Beliefs, Sweeper
+from consilience.solvers.convex_gbp import convex_gbp, solve_free_energy, start
 
 D = Domain({"a": 2, "b": 3, "c": 2, "d": 3, "e": 2})
 FIGURE_1 = [tuple(c) for c in ("abc", "ad", "bcd", "de")]
@@ -99,13 +99,18 @@ def test_the_dual_never_rises(name: str, kappa: str, schedule: str) -> None:
     theta = potentials(graph, seed=2, scale=4.0)
     state = start(Wiring.of(graph), theta)
     duals = [state.dual]
+
+    def note_dual(_: object) -> None:
+        state.settle()
+        duals.append(state.dual)
+
     solve_free_energy(
         graph,
         state=state,
         schedule=schedule,
         tolerance=0.0,
         iterations=40,
-        callback=lambda _, s: duals.append(s.dual),
+        progress=note_dual,
     )
     slack = 1e-12 * max(1.0, abs(duals[0]))
     assert all(after <= before + slack for before, after in itertools.pairwise(duals))

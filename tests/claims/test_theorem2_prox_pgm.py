@@ -12,8 +12,8 @@ from claims.judges import constraints
 from consilience.domain import CliqueVector
 from consilience.errors import LossError, RegionGraphError
 from consilience.measurements import AbsoluteLoss, CustomLoss, Loss, SquaredLoss
-from consilience.oracles.convex_gbp import convex_gbp
 from consilience.regions import RegionGraph
+from consilience.solvers.convex_gbp import convex_gbp
 from consilience.solvers.prox import prox_pgm
 from solvers.problems import BUILDERS, RECORDS, D, cliques_of, noisy, rows_of, solve_generically
 
@@ -219,10 +219,10 @@ def test_iterations_and_step_are_honoured_exactly() -> None:
 def test_a_callback_sees_progress() -> None:
     loss = SquaredLoss(D, noisy(D, "ab bd", 18), RECORDS)
     seen = []
-    found = prox_pgm(loss, GRAPH, tolerance=1e-6, callback=seen.append)
-    assert seen[-1].number <= found.iterations
+    found = prox_pgm(loss, GRAPH, tolerance=1e-6, progress=seen.append)
+    assert seen[-1].done <= found.iterations
     assert seen[0].objective >= seen[-1].objective
-    assert all(s.number > r.number for r, s in pairwise(seen))
+    assert all(s.done > r.done for r, s in pairwise(seen))
 
 
 UNEQUAL = np.arange(1.0, 7.0).reshape(2, 3)  # so that the uniform start is no stationary point

@@ -9,10 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from cli.conftest import BUDGET
-from consilience.solvers.solution import Iteration
 
 WORDS = ("people.csv", "--schema", "people.toml", *BUDGET, "--errors", "none", "--out", "out")
 SLOW = """
@@ -91,17 +88,3 @@ def test_no_bar_where_nobody_watches(place: Path) -> None:
         assert "\x1b" not in text
         assert "━" not in text
         assert "thinking" not in text
-
-
-@pytest.mark.parametrize(
-    ("number", "gap", "expected"),
-    [(10, 1e-3, 20), (10, 1e-6, 10), (10, 1e-8, 10), (10, 0.5, 200), (10, 1.5, None)],
-)
-def test_iterations_are_foreseen_from_how_the_gap_fell(number, gap, expected) -> None:
-    assert Iteration(number, 1.0, gap, 0.0).expected(1e-6) == expected
-
-
-def test_nothing_is_foreseen_from_nothing() -> None:
-    assert Iteration(10, 1.0, float("inf"), 0.0).expected(1e-6) is None
-    assert Iteration(10, 1.0, float("nan"), 0.0).expected(1e-6) is None
-    assert Iteration(10, 1.0, 0.0, 0.0).expected(1e-6) is None

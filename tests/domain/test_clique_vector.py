@@ -120,7 +120,6 @@ x, y = random_vector(1), random_vector(2)
         (x * np.float64(3), 3 * x.values),
         (x / 4, x.values / 4),
         (-x, -x.values),
-        (x.axpy(3, y), x.values + 3 * y.values),
         (x.exp(), np.exp(x.values)),
     ],
 )
@@ -194,10 +193,6 @@ def test_project_agrees_with_the_joint(seed: int) -> None:
         ),
         (lambda: x.__setitem__(5, 0.0), "an attribute name or a collection of names, got 5"),
         (lambda: x + CliqueVector.zeros(D, ["a"]), "over the same cliques in the same order"),
-        (
-            lambda: x.axpy(2, CliqueVector.zeros(D, ["a"])),
-            "over the same cliques in the same order",
-        ),
         (lambda: x.dot(CliqueVector.zeros(D, ["a"])), "over the same cliques in the same order"),
         (lambda: x.project(tuple("ac")), r"must contain \('a', 'c'\), none of 4 does"),
         (lambda: x.expand([("a", "b")]), r"must contain \('b', 'c'\), none of 1 does"),

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.kernels.tables import multiply_up, rescale, sum_down, total
-from consilience.regions.wiring import Edges, Tables
+from consilience.kernels.tables import Edges, multiply_up, rescale, sum_down, total
+from consilience.regions.wiring import Tables, edges_between
 
 SHAPES = [
     (4,),
@@ -37,7 +37,7 @@ def wire(
     sizes = np.array(shape, np.int64)
     parents = Tables.of([tuple(range(len(shape)))], sizes)
     pairs = np.array([(0, i) for i in range(len(children))], np.int64).reshape(-1, 2)
-    edges = Edges.of(parents, Tables.of(children, sizes), pairs)
+    edges = edges_between(parents, Tables.of(children, sizes), pairs)
     return parents, edges, np.argsort(edges.kind, kind="stable").astype(np.int64)
 
 
@@ -60,17 +60,13 @@ def check(shape: tuple[int, ...], children: list[tuple[int, ...]], seed: int) ->
     before = x.copy()
     msg = np.full(e.length, np.nan)
     rows, inner = tables.rows[0], tables.inner[0]
-    sum_down(
-        x, at, rows, inner, msg, 0, len(order), order, e.kind, e.map_at, e.msg_at, e.width, e.maps
-    )
+    sum_down(x, at, rows, inner, msg, 0, len(order), order, e)
     for i, child in enumerate(children):
         found = msg[e.msg_at[i] : e.msg_at[i] + e.width[i]]
         np.testing.assert_allclose(found, summed(table, child), rtol=1e-13)
     np.testing.assert_array_equal(x, before)
     factors = rng.uniform(0.5, 2, e.length)
-    multiply_up(
-        x, at, rows, inner, factors, 0, len(order), order, e.kind, e.map_at, e.msg_at, e.maps, x
-    )
+    multiply_up(x, at, rows, inner, factors, 0, len(order), order, e, x)
     for i, child in enumerate(children):
         table = table * spread(factors[e.msg_at[i] : e.msg_at[i] + e.width[i]], child, shape)
     np.testing.assert_allclose(x[at : at + cells], table.reshape(-1), rtol=1e-13)

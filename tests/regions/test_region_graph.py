@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from claims.judges import constraints, joint, marginals, random_vector
 from consilience.domain import CliqueVector, Domain
 from consilience.errors import DomainError, RegionGraphError
-from consilience.oracles.convex_gbp import convex_gbp
-from consilience.regions import RegionGraph
+from consilience.regions import Kind, RegionGraph
+from consilience.solvers.convex_gbp import convex_gbp
 
 D = Domain({"A": 2, "B": 3, "C": 2, "D": 3, "E": 2})
 FIGURE_1 = [tuple(c) for c in ("ABC", "AD", "BCD", "DE")]
@@ -239,3 +239,25 @@ def test_tau_must_have_the_graphs_regions() -> None:
     words = r"one table per region of the graph \(7\), got 4 other cliques"
     with pytest.raises(RegionGraphError, match=words):
         graph.local_polytope_violation(CliqueVector.uniform(D, FIGURE_1))
+
+
+@pytest.mark.parametrize(
+    ("build", "kind"),
+    [
+        (RegionGraph.saturated, Kind.SATURATED),
+        (RegionGraph.factor_graph, Kind.FACTOR_GRAPH),
+        (RegionGraph.junction_tree, Kind.JUNCTION_TREE),
+    ],
+)
+def test_a_graph_knows_how_it_was_built(build, kind: Kind) -> None:
+    graph = build(Domain({"a": 2, "b": 3}), [("a", "b")])
+    assert graph.kind is kind
+    assert graph.with_counting_numbers(2.0).kind is kind
+    again = RegionGraph(graph.domain, graph.regions, graph.edges, kind=str(kind))
+    assert again.kind is kind
+
+
+def test_files_of_the_first_version_called_a_factor_graph_factor() -> None:
+    assert RegionGraph(Domain({"a": 2}), [("a",)], [], kind="factor").kind is Kind.FACTOR_GRAPH
+    with pytest.raises(RegionGraphError, match="must be one of saturated, factor graph"):
+        RegionGraph(Domain({"a": 2}), [("a",)], [], kind="tree")

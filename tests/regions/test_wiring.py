@@ -131,21 +131,22 @@ def test_every_child_is_updated_once_with_all_its_edges(name: str) -> None:
     wiring = Wiring.of(graph)
     seen: list[int] = []
     for stage in schedule(wiring, name):
-        for i, t in enumerate(stage.children.tolist()):
-            edges = stage.child_edge[stage.child_ptr[i] : stage.child_ptr[i + 1]]
+        children, parents = stage.children, stage.parents
+        for i, t in enumerate(children.region.tolist()):
+            edges = children.edge[children.ptr[i] : children.ptr[i + 1]]
             assert sorted(edges) == np.flatnonzero(wiring.edges.child == t).tolist()
             seen.append(t)
-        for i, p in enumerate(stage.parents.tolist()):
-            edges = stage.parent_edge[stage.parent_ptr[i] : stage.parent_ptr[i + 1]]
+        for i, p in enumerate(parents.region.tolist()):
+            edges = parents.edge[parents.ptr[i] : parents.ptr[i + 1]]
             assert (wiring.edges.parent[edges] == p).all()
             assert (np.diff(wiring.edges.kind[edges]) >= 0).all()
-        assert not set(stage.children.tolist()) & set(stage.parents.tolist())
+        assert not set(children.region.tolist()) & set(parents.region.tolist())
         touched: dict[int, float] = {}
-        for i in range(len(stage.children)):
-            for e in stage.child_edge[stage.child_ptr[i] : stage.child_ptr[i + 1]]:
+        for i in range(len(children.region)):
+            for e in children.edge[children.ptr[i] : children.ptr[i + 1]]:
                 p = int(wiring.edges.parent[e])
-                touched[p] = touched.get(p, 0.0) + stage.weight[i]
-        # The weights of the updates that touch one region sum to at most one: no overshoot, the dual can not rise.
+                touched[p] = touched.get(p, 0.0) + children.weight[i]
+        # The weights of the updates that touch one region sum to at most one: no overshoot, the dual cannot rise.
         assert max(touched.values()) <= 1 + 1e-12
     assert sorted(seen) == sorted(set(wiring.edges.child.tolist()))
 
@@ -155,7 +156,9 @@ def test_parents_are_in_order_before_their_children() -> None:
     graph = RegionGraph.saturated(domain, random_marginals(domain, 4, 8, seed=6))
     wiring = Wiring.of(graph)
     for name in ("parallel", "sequential"):
-        stage_of = {int(t): k for k, s in enumerate(schedule(wiring, name)) for t in s.children}
+        stage_of = {
+            int(t): k for k, s in enumerate(schedule(wiring, name)) for t in s.children.region
+        }
         for p, c in graph.edge_array.tolist():
             assert stage_of.get(p, -1) < stage_of[c]
 

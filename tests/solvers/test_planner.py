@@ -163,7 +163,7 @@ def test_the_plan_is_for_people() -> None:
 
 def test_graphs_are_built_as_planned() -> None:
     cliques = cliques_of("abc bcd ad e")
-    kinds = {"global": "junction tree", "local": "saturated", "factor": "factor"}
+    kinds = {"global": "junction tree", "local": "saturated", "factor": "factor graph"}
     for name, kind in kinds.items():
         graph = build_graph(D, cliques, name)
         assert graph.kind == kind
@@ -292,4 +292,4 @@ def test_progress_sees_a_falling_gap() -> None:
         progress=seen.append,
     )
     assert seen[-1].gap <= 1e-8 <= seen[0].gap
-    assert seen[-1].number == model.diagnostics.iterations
+    assert seen[-1].done == model.diagnostics.iterations

@@ -9,8 +9,7 @@ import consilience as cs
 from consilience.errors import ConsilienceError
 from consilience.measurements import SquaredLoss
 from consilience.regions import RegionGraph
-from consilience.solvers.maxent import maximum_entropy_table
-from consilience.solvers.prior import _choose, _thinned, fit_with_prior
+from consilience.solvers.prior import _choose, _thinned, fit_with_prior, maximum_entropy_table
 
 DOMAIN = cs.Domain({"a": 12, "b": 9, "c": 10, "d": 8})
 TOTAL = 10_000.0

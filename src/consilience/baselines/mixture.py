@@ -9,7 +9,7 @@ import numpy as np
 
 from consilience.domain import Buffer, CliqueVector, Layout
 from consilience.kernels import products as kernels
-from consilience.kernels.threads import threads_for
+from consilience.kernels.options import threads_for
 from consilience.regions.wiring import Ints
 
 PARTS = 8

@@ -7,6 +7,7 @@ minimiser of any loss, and tables may disagree slightly in the end; it is quick,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,10 +16,12 @@ from consilience.baselines.answers import Tables
 from consilience.baselines.views import Views
 from consilience.domain import Buffer, Domain
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.kernels import views as kernels
-from consilience.kernels.threads import threads_for
+from consilience.kernels import cells as kernels
+from consilience.kernels.options import threads_for
+from consilience.loop import Check, Goal, Stop, iterate
 from consilience.measurements import Measurement, SquaredLoss
-from consilience.progress import Iteration, Progress
+from consilience.progress import Progress
+from consilience.status import CONVERGED
 
 Nonnegativity = Literal["norm-cut", "norm-sub"]
 SMALLEST = 1e-9
@@ -37,8 +40,8 @@ def priview(
     """Measured tables made consistent and non-negative in turn, at most `rounds` times; the last step is non-negativity.
 
     nonnegativity: "norm-cut" (the smallest cells pay for the negative ones) or "norm-sub" (Euclidean projection).
-    total: number of records if public; None estimates it. progress sees each round as an `Iteration`, its violation the
-    negative mass as a share of the total.
+    total: number of records if public; None estimates it. In what progress sees, violation is
+    the negative mass, as a share of the total, that a round removed.
     """
     if nonnegativity not in ("norm-cut", "norm-sub"):
         raise ConsilienceError(
@@ -53,26 +56,52 @@ def priview(
             f"PriView takes measurements of whole tables, got a query on {part.rest[0].clique}; use reconstruct"
         )
     views = Views(domain, part.targets.cliques, part.weights)
-    values = views.enter(part.targets) * loss.total
-    done, left = 0, np.inf
-    while done < rounds:
-        views.agree(values, loss.total)
-        negative = -float(np.minimum(values, 0.0).sum()) / loss.total
-        if progress is not None:
-            progress(Iteration("PriView", done, rounds, violation=negative))
-        left = float(values.min())
-        if left >= -SMALLEST * loss.total:
-            break
-        _remove_negatives(views, values, nonnegativity)
-        done += 1
-    np.maximum(values, 0.0, out=values)
+    method = _PriView(views, views.enter(part.targets) * loss.total, loss.total, nonnegativity)
+    run = iterate(
+        method, limit=rounds, tolerance=0.0, goal=Goal.VIOLATION, stage="rounds", progress=progress
+    )
+    values = np.maximum(run.state.values, 0.0)
     return Tables(
         views.leave(values),
         loss.total,
         f"PriView with {nonnegativity}",
-        done,
+        run.iterations,
         views.disagreement(values, loss.total),
     )
+
+
+@dataclass
+class _Working:
+    """The tables in one buffer, and the negative mass that the last round found, as a share of the total."""
+
+    values: Buffer
+    negative: float = np.inf
+
+
+class _PriView:
+    """Consistency and non-negativity in turns, as a method of the loop. It ends when consistent tables are non-negative."""
+
+    def __init__(self, views: Views, first: Buffer, total: float, how: Nonnegativity) -> None:
+        self.views = views
+        self.first = first
+        self.total = total
+        self.remove = kernels.norm_cut_all if how == "norm-cut" else kernels.norm_sub_all
+
+    def start(self) -> _Working:
+        return _Working(self.first)
+
+    def step(self, state: _Working, most: int) -> int:
+        self.views.agree(state.values, self.total)
+        state.negative = -float(np.minimum(state.values, 0.0).sum()) / self.total
+        if float(state.values.min()) >= -SMALLEST * self.total:
+            raise Stop(CONVERGED)
+        tables = self.views.ties.roots
+        with threads_for(len(state.values)):
+            self.remove(state.values, tables.at, tables.cells)
+        return 1
+
+    def check(self, state: _Working, done: int) -> Check:
+        return Check(violation=state.negative)
 
 
 def norm_cut(table: Buffer) -> Buffer:
@@ -94,10 +123,3 @@ def _one(table: Buffer, kernel: Callable[[Buffer], None]) -> Buffer:
     flat = given.reshape(-1).copy()
     kernel(flat)
     return flat.reshape(given.shape)
-
-
-def _remove_negatives(views: Views, values: Buffer, how: Nonnegativity) -> None:
-    tables = views.ties.roots
-    kernel = kernels.norm_cut_all if how == "norm-cut" else kernels.norm_sub_all
-    with threads_for(len(values)):
-        kernel(values, tables.at, tables.cells)

@@ -1,13 +1,13 @@
 """Relaxed Projection: the mixture of products closest to the measurements, by Adam. Not convex.
 
 Aydore et al. (2021) in the form that the paper compares with: the rows of the relaxed table are distributions by softmax, so that
-the table is a mixture of as many products. Answers anything, and all answers agree; what few products can not represent stays
+the table is a mixture of as many products. Answers anything, and all answers agree; what few products cannot represent stays
 as bias, and where Adam ends depends on where it starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +17,15 @@ from consilience.domain import Buffer, Domain, Layout
 from consilience.domain.domain import names_of
 from consilience.errors import ConsilienceError, DomainError
 from consilience.kernels.products import adam_step
-from consilience.measurements import Measurement, SquaredLoss
-from consilience.solvers.solution import Iteration
+from consilience.loop import Check, iterate
+from consilience.measurements import BoundLoss, Measurement, SquaredLoss
+from consilience.progress import Progress
 
 SPREAD = 0.25
 """Standard deviation of the parameters at the start."""
 DECAY, DECAY_SQUARE, TINY = 0.9, 0.999, 1e-7
+EVERY = 100
+"""Iterations between two reports of progress."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,7 +77,7 @@ def relaxed_projection(
     iterations: int = 2500,
     rate: float = 0.1,
     seed: int = 0,
-    progress: Callable[[Iteration], None] | None = None,
+    progress: Progress | None = None,
 ) -> Mixture:
     """The mixture of `components` products that Adam finds for the squared loss, started at random by `seed`.
 
@@ -93,14 +96,53 @@ def relaxed_projection(
     # Adam does not see the loss's scale but for TINY: take the paper's, where the smallest noise is one count.
     scale = min(m.stddev for m in loss.measurements) ** 2
     phi = SPREAD * np.random.default_rng(seed).standard_normal((wiring.length, components))
-    mean, square = np.zeros_like(phi), np.zeros_like(phi)
-    for t in range(1, iterations + 1):
-        p = wiring.probabilities(phi)
-        value, slope = bound.value_and_grad(wiring.marginals(p).values)
-        grad = wiring.gradient(p, scale * slope)
-        adam_step(phi, grad, mean, square, t, rate, DECAY, DECAY_SQUARE, TINY)
-        if progress is not None and (t % 100 == 0 or t == iterations):
-            progress(Iteration(t, value, np.inf, 0.0))
-    p = wiring.probabilities(phi)
+    run = iterate(
+        _Adam(wiring, bound, scale, rate, phi),
+        limit=iterations,
+        tolerance=None,
+        when=lambda done: done + EVERY,
+        progress=progress,
+    )
+    p = wiring.probabilities(run.state.phi)
     value, _ = bound.value_and_grad(wiring.marginals(p).values)
     return Mixture(domain, loss.total, p, value, iterations)
+
+
+@dataclass
+class _Working:
+    """Parameters of the mixture, Adam's running means of gradients and of their squares, and the loss before the last step."""
+
+    phi: Buffer
+    mean: Buffer
+    square: Buffer
+    done: int = 0
+    value: float = np.inf
+
+
+class _Adam:
+    """Adam (Kingma and Ba 2015) on the parameters of a mixture, as a method of the loop."""
+
+    def __init__(
+        self, wiring: ProductWiring, bound: BoundLoss, scale: float, rate: float, first: Buffer
+    ) -> None:
+        self.wiring = wiring
+        self.bound = bound
+        self.scale = scale
+        self.rate = rate
+        self.first = first
+
+    def start(self) -> _Working:
+        return _Working(self.first, np.zeros_like(self.first), np.zeros_like(self.first))
+
+    def step(self, state: _Working, most: int) -> int:
+        p = self.wiring.probabilities(state.phi)
+        state.value, slope = self.bound.value_and_grad(self.wiring.marginals(p).values)
+        grad = self.wiring.gradient(p, self.scale * slope)
+        state.done += 1
+        adam_step(
+            state.phi, grad, state.mean, state.square, state.done, self.rate, DECAY, DECAY_SQUARE, TINY
+        )  # fmt: skip
+        return 1
+
+    def check(self, state: _Working, done: int) -> Check:
+        return Check(state.value)

@@ -197,12 +197,6 @@ class CliqueVector:
     def __neg__(self) -> CliqueVector:
         return CliqueVector(self.layout, -self.values)
 
-    def axpy(self, scale: Scalar, other: CliqueVector) -> CliqueVector:
-        """self + scale * other, with one new buffer instead of two."""
-        values = self._operand(other) * scale
-        values += self.values
-        return CliqueVector(self.layout, values)
-
     def dot(self, other: CliqueVector) -> float:
         return dot(self.values, self._operand(other))
 

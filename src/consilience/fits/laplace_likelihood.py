@@ -10,13 +10,13 @@ from consilience.fits.graph_fit import (
     check_tolerance,
     masks_by_clique,
 )
-from consilience.fits.least_squares import split
-from consilience.inference.impossible import Masks
+from consilience.inference.impossible import Masks, held
 from consilience.inference.model import Model
 from consilience.measurements import SquaredLoss
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.solution import Solution
+from consilience.solvers.splitting import SplittingState, splitting
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,13 +45,14 @@ class LaplaceLikelihood(GraphFit):
     def solve(
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
     ) -> Solution:
-        return split(
+        state = None if warm is None or self.iterations is not None else warm.state
+        return splitting(
             loss,
             graph,
-            self.possible,
-            self.iterations,
-            self.tolerance,
-            warm,
-            progress,
+            iterations=self.iterations,
+            tolerance=self.tolerance,
+            state=state if isinstance(state, SplittingState) else None,
+            possible=held(graph, self.possible) or None,
             absolute=True,
+            progress=progress,
         )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from time import perf_counter
 
-from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError
 from consilience.fits.graph_fit import (
     GraphFit,
@@ -22,8 +19,7 @@ from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import TIME_LIMIT
 from consilience.solvers.prox import ProxState, prox_pgm
 from consilience.solvers.solution import Solution
-from consilience.solvers.split_problem import SplitProblem, Structure
-from consilience.solvers.splitting import run
+from consilience.solvers.splitting import SplittingState, splitting
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,68 +68,23 @@ class LeastSquares(GraphFit):
     def solve(
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
     ) -> Solution:
+        state = None if warm is None or self.iterations is not None else warm.state
         if self.solver == "prox":
-            state = None if warm is None or warm.graph is not graph else warm.state
+            same = warm is not None and warm.graph is graph and isinstance(state, ProxState)
             return prox_pgm(
                 loss,
                 graph,
                 iterations=self.iterations,
                 tolerance=self.tolerance,
-                state=state if isinstance(state, ProxState) and self.iterations is None else None,
-                callback=progress,
+                state=state if same else None,
+                progress=progress,
             )
-        return split(loss, graph, self.possible, self.iterations, self.tolerance, warm, progress)
-
-
-@dataclass(frozen=True, eq=False)
-class SplitState:
-    """Where a solve by splitting ended: its buffer, whole and clique by clique, the penalty, and what was compiled."""
-
-    v: Buffer
-    tables: dict[Clique, Buffer]
-    rho: float
-    structure: Structure
-
-
-def split(
-    loss: SquaredLoss,
-    graph: RegionGraph,
-    possible: Masks,
-    iterations: int | None,
-    tolerance: float,
-    warm: Model | None,
-    progress: Progress,
-    absolute: bool = False,
-) -> Solution:
-    """Solve by splitting, from where the warm start ended: tables that it had go on, new ones start at their data."""
-    began = perf_counter()
-    state = None if warm is None or iterations is not None else warm.state
-    if not isinstance(state, SplitState):
-        state = None
-    same = warm is not None and warm.graph is graph and warm.cliques == loss.cliques
-    problem = SplitProblem(
-        graph,
-        loss,
-        held(graph, possible) or None,
-        absolute,
-        state.structure if state is not None and same else None,
-    )
-    if state is not None and same:
-        problem.v[...] = state.v
-        problem.penalise(state.rho)
-    elif state is not None:
-        problem.rescale(state.rho / problem.rho)
-        for clique, v in _spans(problem):
-            if clique in state.tables:
-                v[...] = state.tables[clique]
-    solution = run(problem, began, iterations, tolerance, progress)
-    ended = SplitState(problem.v, dict(_spans(problem)), problem.rho, problem.structure)
-    return replace(solution, state=ended)
-
-
-def _spans(problem: SplitProblem) -> Iterator[tuple[Clique, Buffer]]:
-    """Each root clique's part of the state, a view in the solver's own order of cells."""
-    roots = problem.ties.roots
-    for i, clique in enumerate(problem.root_cliques):
-        at = int(roots.at[i])
-        yield clique, problem.v[at : at + int(roots.cells[i])]
+        return splitting(
+            loss,
+            graph,
+            iterations=self.iterations,
+            tolerance=self.tolerance,
+            state=state if isinstance(state, SplittingState) else None,
+            possible=held(graph, self.possible) or None,
+            progress=progress,
+        )

@@ -40,4 +40,4 @@ class NormCut(GraphFit):
     def solve(
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
     ) -> Solution:
-        return norm_cut_fit(loss, graph, callback=progress)
+        return norm_cut_fit(loss, graph, progress=progress)

@@ -18,19 +18,12 @@ from consilience.measurements import Measurement, SquaredLoss
 from consilience.memory import parse_bytes
 from consilience.progress import Progress, quiet
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.feasible import polish_tables
 from consilience.solvers.planner import Plan
-from consilience.solvers.polish import polish_tables
 from consilience.solvers.solution import Solution
-from consilience.status import Status
+from consilience.status import STOPPED_EARLY
 from consilience.tree.fit import NoisyTables
 from consilience.tree.growth import CELL_BYTES, MOST_CELLS, GrowingModel
-
-STOPPED = Status(
-    "stopped early",
-    False,
-    "on purpose: a closer fit would follow the noise, so no gap to the least squares optimum is stated",
-)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PossibleCells(Fit):
@@ -125,7 +118,7 @@ def _tables(
         violation,
         grown.steps,
         perf_counter() - began,
-        STOPPED,
+        STOPPED_EARLY,
         method,
         state=grown,
     )

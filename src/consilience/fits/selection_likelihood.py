@@ -92,7 +92,7 @@ class SelectionLikelihood(Fit):
             iterations=self.iterations,
             schedule="parallel",
             state=ProxState(beliefs, rate),
-            callback=progress,
+            progress=progress,
         )
         status = solution.status
         diagnostics = Diagnostics(

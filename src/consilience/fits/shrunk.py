@@ -55,6 +55,6 @@ class Shrunk(GraphFit):
             loss.total,
             rng=np.random.default_rng(self.seed),
             tolerance=max(self.tolerance, LEAST_TOLERANCE),
-            callback=progress,
+            progress=progress,
         )
         return replace(found.solution, prior_strength=found.strength)

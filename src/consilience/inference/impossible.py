@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import DomainError
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.structural_zeros import inner_point, masks_of
+from consilience.solvers.feasible import inner_point, masks_of
 
 Masks = Mapping[Clique, Buffer]
 NOTHING: Masks = MappingProxyType({})

@@ -17,10 +17,10 @@ from consilience.errors import ConsilienceError
 from consilience.inference.impossible import NOTHING, Masks, emptied
 from consilience.inference.problem4 import project, uniform_start
 from consilience.memory import check_capacity
-from consilience.oracles.convex_gbp import convex_gbp
 from consilience.progress import Progress, Step, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.convex_gbp import convex_gbp
 from consilience.tree.answers import Backbone
 
 METHODS = ("auto", "backbone", "local", "product", "expanded")

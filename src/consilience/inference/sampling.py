@@ -19,7 +19,7 @@ from consilience.progress import Progress, Step, quiet
 from consilience.records import Dataset
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.pseudo_marginals import PseudoMarginals
-from consilience.solvers.structural_zeros import masks_of
+from consilience.solvers.feasible import masks_of
 from consilience.tree.rows import RowCodes, fit_rows, tree_rows
 
 if TYPE_CHECKING:

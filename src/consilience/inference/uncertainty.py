@@ -23,6 +23,7 @@ from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
 from consilience.measurements import BoundMeasurement, Measurement, Query
 from consilience.progress import Progress, Step
+from consilience.regions import Kind
 
 if TYPE_CHECKING:
     from consilience.inference.model import Model
@@ -155,7 +156,7 @@ class _Precisions:
         self.domain = model.domain
         self.total_known = model.total_known
         self.measurements = model.measurements
-        self.everywhere = model.graph.kind in ("saturated", "junction tree")
+        self.everywhere = model.graph.kind in (Kind.SATURATED, Kind.JUNCTION_TREE)
         self.sets = [frozenset(r) for r in model.graph.regions]
         self.place = {r: i for i, r in enumerate(model.graph.regions)}
         self.near: dict[int, list[tuple[int, int]]] = {}

@@ -8,20 +8,47 @@ always, all u_p are small and short series do; the general road takes logarithms
 from __future__ import annotations
 
 from math import log as scalar_log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, prange
 
 from consilience.kernels.elementary import NEAR, exp, log, short_exp, short_log1p
 from consilience.kernels.options import LOOP, PARALLEL
-from consilience.kernels.tables import normalise
+from consilience.kernels.tables import Edges, Shapes, normalise
 
 IMPOSSIBLE = -1e12
 NEVER = -1e6
 """Logarithm given to a structural zero, and the value below which a mean holds one."""
 MOST = 60.0
-"""Largest logarithm of a factor: seven of them can not take a living cell to zero or infinity."""
+"""Largest logarithm of a factor: seven of them cannot take a living cell to zero or infinity."""
+
+
+class Belief(NamedTuple):
+    """Beliefs of all regions: cells tau, and per region the logarithm `shift` of what normalising took away, and the mass that
+    tau is still to be divided by."""
+
+    tau: Any
+    shift: Any
+    mass: Any
+
+
+class Messages(NamedTuple):
+    """Messages along the edges: their cells; per edge the change `lift` of the parent's shift that comes with it; and cell by
+    cell the `drift`, the logarithms of the factors that were applied since the last mirror step."""
+
+    cells: Any
+    lift: Any
+    drift: Any
+
+
+class Children(NamedTuple):
+    """Child regions to agree on: the i-th has the edges edge[ptr[i]:ptr[i + 1]] to its parents and is damped by weight[i]."""
+
+    region: Any
+    ptr: Any
+    edge: Any
+    weight: Any
 
 
 @njit(**LOOP)
@@ -137,10 +164,115 @@ def _exponentials(out: Any, mean: Any) -> float:
     return whole
 
 
+@njit(**LOOP)
+def _agree_nearby(
+    belief: Any, inverse: Any, mean: Any, i: int, w: float, share: float, track: bool, messages: Messages, kappa: Any,
+    children: Children, edges: Edges,
+) -> float:  # fmt: skip
+    """The short road for the i-th child; the logarithm of the mean's mass comes back."""
+    n = belief.size
+    for f in range(children.ptr[i], children.ptr[i + 1]):
+        e = children.edge[f]
+        lo = edges.msg_at[e]
+        _short_ratios(messages.cells[lo : lo + n], inverse, mean, kappa[edges.parent[e]] / share)
+    log_mass = scalar_log(_short_mass(belief, mean))
+    mean -= log_mass
+    for f in range(children.ptr[i], children.ptr[i + 1]):
+        lo = edges.msg_at[children.edge[f]]
+        cells = messages.cells[lo : lo + n]
+        if track:
+            _note(cells, messages.drift[lo : lo + n], mean, w)
+        _short_factors(cells, mean, w)
+    _short_move(belief, mean, w)
+    return log_mass
+
+
+@njit(**LOOP)
+def _agree(
+    belief: Any, mean: Any, i: int, w: float, own: float, share: float, track: bool, messages: Messages, kappa: Any,
+    children: Children, edges: Edges,
+) -> tuple[float, float]:  # fmt: skip
+    """The general road for the i-th child; the logarithm of the mean's mass and the damping that was used come back."""
+    n, first, last = belief.size, children.ptr[i], children.ptr[i + 1]
+    old = belief.copy()
+    _logarithms(old)
+    _mix(old, mean, own / share)
+    deepest = 0.0
+    for f in range(first, last):
+        e = children.edge[f]
+        cells = messages.cells[edges.msg_at[e] : edges.msg_at[e] + n]
+        deepest += _logarithms(cells)
+        _mix(cells, mean, kappa[edges.parent[e]] / share)
+    log_mass = scalar_log(_exponentials(belief, mean))
+    mean -= log_mass
+    # Factors beyond MOST are not cut off, which would change theta: the whole update of this child is damped instead.
+    reach = 0.0
+    if deepest + _far(mean) > 0.0:  # else no factor can pass MOST: the usual case
+        for f in range(first, last):
+            lo = edges.msg_at[children.edge[f]]
+            reach = max(reach, _reach(messages.cells[lo : lo + n], mean))
+    w = min(w, min(MOST, 7.0 * MOST * w) / max(reach, 1.0))
+    for f in range(first, last):
+        lo = edges.msg_at[children.edge[f]]
+        cells = messages.cells[lo : lo + n]
+        if track:
+            _note(cells, messages.drift[lo : lo + n], mean, w)
+        _factors(cells, mean, w)
+    if w < 1.0:
+        mean *= w
+        _mix(old, mean, 1.0 - w)
+    _exponentials(belief, mean)
+    return log_mass, w
+
+
+@njit(**LOOP)
+def _combine_one(
+    i: int, track: bool, belief: Belief, messages: Messages, gap: Any, kappa: Any, children: Children, tables: Shapes,
+    edges: Edges,
+) -> None:  # fmt: skip
+    """Agree on the i-th listed child."""
+    t = children.region[i]
+    lo = tables.at[t]
+    n = tables.rows[t] * tables.inner[t]
+    first, last = children.ptr[i], children.ptr[i + 1]
+    w = children.weight[i]
+    share = kappa[t]
+    offset = kappa[t] * belief.shift[t]
+    for f in range(first, last):
+        p = edges.parent[children.edge[f]]
+        share += kappa[p]
+        offset += kappa[p] * belief.shift[p]
+    offset /= share
+    cells = belief.tau[lo : lo + n]
+    inverse = 1.0 / cells
+    worst, far = 0.0, 0.0
+    for f in range(first, last):
+        e = children.edge[f]
+        summed = messages.cells[edges.msg_at[e] : edges.msg_at[e] + n]
+        l1, more = _compare(summed, cells, inverse, 1.0 / belief.mass[edges.parent[e]])
+        worst = max(worst, l1)
+        far += more
+    gap[i] = worst
+    mean = np.zeros(n)
+    if far == 0.0:
+        log_mass = _agree_nearby(
+            cells, inverse, mean, i, w, share, track, messages, kappa, children, edges,
+        )  # fmt: skip
+    else:
+        log_mass, w = _agree(
+            cells, mean, i, w, kappa[t], share, track, messages, kappa, children, edges,
+        )  # fmt: skip
+    for f in range(first, last):
+        e = children.edge[f]
+        messages.lift[e] = w * (offset + log_mass - belief.shift[edges.parent[e]])
+    belief.shift[t] += w * (offset + log_mass - belief.shift[t])
+    if w < 1.0:
+        normalise(belief.tau, belief.shift, t, lo, lo + n)
+
+
 @njit(**PARALLEL)
 def combine(
-    track: bool, tau: Any, shift: Any, mass: Any, msg: Any, drift: Any, gap: Any, lift: Any, weight: Any, kappa: Any,
-    children: Any, ptr: Any, edge_of: Any, parent_of: Any, at: Any, rows: Any, inner: Any, msg_at: Any,
+    track: bool, belief: Belief, messages: Messages, gap: Any, kappa: Any, children: Children, tables: Shapes, edges: Edges
 ) -> None:  # fmt: skip
     """Agree on each listed child.
 
@@ -149,78 +281,5 @@ def combine(
     and the child's belief before; lift[e] is the change of the parent's shift that belongs to edge e. With `track` the
     drift is kept.
     """
-    for i in prange(children.size):
-        t = children[i]
-        lo = at[t]
-        n = rows[t] * inner[t]
-        first, last = ptr[i], ptr[i + 1]
-        w = weight[i]
-        share = kappa[t]
-        offset = kappa[t] * shift[t]
-        for f in range(first, last):
-            p = parent_of[edge_of[f]]
-            share += kappa[p]
-            offset += kappa[p] * shift[p]
-        offset /= share
-        belief = tau[lo : lo + n]
-        inverse = 1.0 / belief
-        worst, far = 0.0, 0.0
-        for f in range(first, last):
-            e = edge_of[f]
-            l1, more = _compare(
-                msg[msg_at[e] : msg_at[e] + n], belief, inverse, 1.0 / mass[parent_of[e]]
-            )
-            worst = max(worst, l1)
-            far += more
-        gap[i] = worst
-        mean = np.zeros(n)
-        if far == 0.0:
-            for f in range(first, last):
-                e = edge_of[f]
-                _short_ratios(
-                    msg[msg_at[e] : msg_at[e] + n], inverse, mean, kappa[parent_of[e]] / share
-                )
-            log_mass = scalar_log(_short_mass(belief, mean))
-            mean -= log_mass
-            for f in range(first, last):
-                e = edge_of[f]
-                cells = msg[msg_at[e] : msg_at[e] + n]
-                if track:
-                    _note(cells, drift[msg_at[e] : msg_at[e] + n], mean, w)
-                _short_factors(cells, mean, w)
-            _short_move(belief, mean, w)
-        else:
-            old = belief.copy()
-            _logarithms(old)
-            _mix(old, mean, kappa[t] / share)
-            deepest = 0.0
-            for f in range(first, last):
-                e = edge_of[f]
-                cells = msg[msg_at[e] : msg_at[e] + n]
-                deepest += _logarithms(cells)
-                _mix(cells, mean, kappa[parent_of[e]] / share)
-            log_mass = scalar_log(_exponentials(belief, mean))
-            mean -= log_mass
-            # Factors beyond MOST are not cut off, which would change theta: the whole update of this child is damped instead.
-            reach = 0.0
-            if deepest + _far(mean) > 0.0:  # else no factor can pass MOST: the usual case
-                for f in range(first, last):
-                    e = edge_of[f]
-                    reach = max(reach, _reach(msg[msg_at[e] : msg_at[e] + n], mean))
-            w = min(w, min(MOST, 7.0 * MOST * w) / max(reach, 1.0))
-            for f in range(first, last):
-                e = edge_of[f]
-                cells = msg[msg_at[e] : msg_at[e] + n]
-                if track:
-                    _note(cells, drift[msg_at[e] : msg_at[e] + n], mean, w)
-                _factors(cells, mean, w)
-            if w < 1.0:
-                mean *= w
-                _mix(old, mean, 1.0 - w)
-            _exponentials(belief, mean)
-        for f in range(first, last):
-            e = edge_of[f]
-            lift[e] = w * (offset + log_mass - shift[parent_of[e]])
-        shift[t] += w * (offset + log_mass - shift[t])
-        if w < 1.0:
-            normalise(tau, shift, t, lo, lo + n)
+    for i in prange(children.region.size):
+        _combine_one(i, track, belief, messages, gap, kappa, children, tables, edges)

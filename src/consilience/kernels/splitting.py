@@ -1,46 +1,75 @@
 """The loops of the splitting solver: sum down, agree on the nodes, spread up. Douglas-Rachford on one buffer.
 
 The state is one buffer v per root table. z = prox(v) takes care of the cells (non-negative, or more), x is the closest
-consistent point to 2z - v (and to the data), and v += relax * (x - z). Index arrays are those of `regions.ties.Fan`.
+consistent point to 2z - v (and to the data), and v += relax * (x - z). What a graph looks like from here is in `regions.ties`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, prange, uint64
 
+from consilience.kernels.cells import ABSOLUTE, ENTROPIC, MASKED, NONNEGATIVE, prox_cells
 from consilience.kernels.elementary import log
 from consilience.kernels.options import LOOP, PARALLEL
-from consilience.kernels.prox_cells import (
-    ABSOLUTE,
-    ENTROPIC,
-    GIVEN,
-    MASKED,
-    NONNEGATIVE,
-    prox_all,
-    prox_cells,
-)
-from consilience.kernels.tables import sum_down
-
-__all__ = [
-    "ABSOLUTE",
-    "ENTROPIC",
-    "GIVEN",
-    "MASKED",
-    "NONNEGATIVE",
-    "STATS",
-    "adjust_nodes",
-    "average",
-    "gather",
-    "prox_all",
-    "scatter",
-]
+from consilience.kernels.tables import Edges, Shapes, sum_down
 
 STATS = 9
 """Numbers taken per root: sum (x-z)^2, sum (z'-z)^2, w/2 sum (x-y)^2, sum (x-y), sum (x-y)x, sum x^2, how much of the
 uniform table makes x non-negative, its term of the lower bound, and sum z (or the value of the further term)."""
+
+
+class Roots(NamedTuple):
+    """The root tables' cells, all in one layout, and what each table is asked for.
+
+    v is the state, z = prox(v) (empty where nothing but non-negativity is asked for), y the data, x scratch: the blend of data
+    and state, then the consistent point. `extra` is what the table's prox needs (`mode`, see kernels/cells.py: a mask, a prior,
+    data, or z itself). Per table: mode, pull (weight of the further term over the penalty), data (weight of its data), penalty
+    (weight of the distance to 2z - v) and mix = penalty / (data + penalty).
+    """
+
+    v: Any
+    z: Any
+    y: Any
+    x: Any
+    extra: Any
+    mode: Any
+    pull: Any
+    data: Any
+    penalty: Any
+    mix: Any
+
+
+class Below(NamedTuple):
+    """The nodes below each of some tables: edges ptr[i] to ptr[i + 1], those up to direct[i] directly below.
+
+    A direct edge maps the table's rows; a deeper one maps the rows of the node that its `owner` edge leads to. Among the direct
+    edges those of kind 0 come first. `coef` is m_r(s) / n_{owner\\s} for a deeper edge and 1 / n_{r\\s} for a direct one.
+    `edge` is 0, 1, 2, ...: every edge, in order.
+    """
+
+    ptr: Any
+    direct: Any
+    edge: Any
+    owner: Any
+    coef: Any
+
+
+class Means(NamedTuple):
+    """What the nodes are to be: target = (base + sum over incoming edges of weight * message) * share.
+
+    `base` and `target` have one entry per node cell, `weight` one per edge, `share` one per node; the edges into node s are
+    incoming[ptr[s]:ptr[s + 1]].
+    """
+
+    target: Any
+    base: Any
+    weight: Any
+    share: Any
+    ptr: Any
+    incoming: Any
 
 
 @njit(**LOOP)
@@ -83,11 +112,10 @@ def add_one(
 
 
 @njit(**LOOP)
-def add_up(
-    x: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, kind: Any, map_at: Any, msg_at: Any, maps: Any,
-) -> None:  # fmt: skip
+def add_up(x: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, edges: Edges) -> None:
     """x += every direct message spread over the table; two kept edges and all row terms share one pass."""
     rows, inner = uint64(rows), uint64(inner)
+    kind, map_at, msg_at, maps = edges.kind, edges.map_at, edges.msg_at, edges.maps
     middle = first
     for f in range(first, last):
         if kind[f] == 0:
@@ -122,29 +150,41 @@ def add_up(
         add_one(x, 0, rows, inner, msg, msg_at[g], 1, maps, map_at[g], 1.0)
 
 
+@njit(**LOOP)
+def _sum_deeper(msg: Any, first: int, last: int, nodes: Shapes, below: Below, edges: Edges) -> None:
+    """Messages of the deeper edges `first` to `last`, each summed from the message of its owner."""
+    for e in range(first, last):
+        o = below.owner[e]
+        s = edges.child[o]
+        sum_one(
+            msg, edges.msg_at[o], nodes.rows[s], nodes.inner[s], msg, edges.msg_at[e], edges.width[e], edges.kind[e],
+            edges.maps, edges.map_at[e],
+        )  # fmt: skip
+
+
+@njit(**LOOP)
+def _gather_one(
+    r: int, roots: Roots, msg: Any, tables: Shapes, nodes: Shapes, below: Below, edges: Edges
+) -> None:
+    lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+    x, v, z = roots.x[lo:hi], roots.v[lo:hi], roots.z[lo:hi]
+    mode = roots.mode[r]
+    if mode > NONNEGATIVE:
+        prox_cells(mode, v, roots.extra[lo:hi], roots.pull[r], z)
+    _blend(mode, v, z, roots.y[lo:hi], roots.mix[r], x)
+    first, direct = below.ptr[r], below.direct[r]
+    sum_down(x, 0, tables.rows[r], tables.inner[r], msg, first, direct, below.edge, edges)
+    _sum_deeper(msg, direct, below.ptr[r + 1], nodes, below, edges)
+
+
 @njit(**PARALLEL)
 def gather(
-    v: Any, z: Any, y: Any, extra: Any, mode: Any, pull: Any, mix: Any, work: Any, msg: Any, chunk: Any, at: Any,
-    rows: Any, inner: Any, ptr: Any, direct: Any, edge: Any, node: Any, owner: Any, kind: Any, map_at: Any,
-    msg_at: Any, width: Any, maps: Any, node_rows: Any, node_inner: Any,
-) -> None:  # fmt: skip
-    """For each root: m = mix (2 prox(v) - v) + (1 - mix) y, summed down to every node below it."""
+    roots: Roots, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes, below: Below, edges: Edges
+) -> None:
+    """For each root: x = mix (2 prox(v) - v) + (1 - mix) y, summed down to every node below it."""
     for k in prange(chunk.size - 1):
         for r in range(chunk[k], chunk[k + 1]):
-            lo, n = at[r], rows[r] * inner[r]
-            m = work[lo : lo + n]
-            if mode[r] > NONNEGATIVE:
-                prox_cells(mode[r], v[lo : lo + n], extra[lo : lo + n], pull[r], z[lo : lo + n])
-            _blend(mode[r], v[lo : lo + n], z[lo : lo + n], y[lo : lo + n], mix[r], m)
-            sum_down(
-                m, 0, rows[r], inner[r], msg, ptr[r], direct[r], edge, kind, map_at, msg_at, width, maps,
-            )  # fmt: skip
-            for e in range(direct[r], ptr[r + 1]):
-                o = owner[e]
-                s = node[o]
-                sum_one(
-                    msg, msg_at[o], node_rows[s], node_inner[s], msg, msg_at[e], width[e], kind[e], maps, map_at[e],
-                )  # fmt: skip
+            _gather_one(r, roots, msg, tables, nodes, below, edges)
 
 
 @njit(**LOOP)
@@ -158,120 +198,127 @@ def _blend(mode: int, v: Any, z: Any, y: Any, mix: float, m: Any) -> None:
             m[c] = mix * (2.0 * z[c] - v[c]) + (1.0 - mix) * y[c]
 
 
+@njit(**LOOP)
+def _average_one(s: int, msg: Any, means: Means, nodes: Shapes, edges: Edges) -> None:
+    lo, n = nodes.at[s], nodes.rows[s] * nodes.inner[s]
+    out = means.target[lo : lo + n]
+    start = means.base[lo : lo + n]
+    for c in range(n):
+        out[c] = start[c]
+    for f in range(means.ptr[s], means.ptr[s + 1]):
+        e = means.incoming[f]
+        cells = msg[edges.msg_at[e] : edges.msg_at[e] + n]
+        w = means.weight[e]
+        for c in range(n):
+            out[c] += w * cells[c]
+    for c in range(n):
+        out[c] *= means.share[s]
+
+
 @njit(**PARALLEL)
-def average(
-    msg: Any, target: Any, base: Any, weight: Any, share: Any, nodes: Any, at: Any, rows: Any, inner: Any, ptr: Any,
-    items: Any, msg_at: Any,
-) -> None:  # fmt: skip
-    """For each listed node: target = (base + sum over incoming edges of weight * message) * share."""
-    for i in prange(nodes.size):
-        s = nodes[i]
-        lo, n = at[s], rows[s] * inner[s]
-        out = target[lo : lo + n]
-        start = base[lo : lo + n]
-        for c in range(n):
-            out[c] = start[c]
-        for f in range(ptr[s], ptr[s + 1]):
-            e = items[f]
-            cells = msg[msg_at[e] : msg_at[e] + n]
-            w = weight[e]
-            for c in range(n):
-                out[c] += w * cells[c]
-        for c in range(n):
-            out[c] *= share[s]
+def average(level: Any, msg: Any, means: Means, nodes: Shapes, edges: Edges) -> None:
+    """For each node of a level: target = (base + sum over incoming edges of weight * message) * share."""
+    for i in prange(level.size):
+        _average_one(level[i], msg, means, nodes, edges)
 
 
 @njit(**LOOP)
 def _corrections(
-    target: Any, node_at: Any, node_rows: Any, node_inner: Any, msg: Any, first: Any, middle: Any, last: Any,
-    node: Any, owner: Any, coef: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
-) -> None:  # fmt: skip
+    target: Any,
+    msg: Any,
+    first: int,
+    middle: int,
+    last: int,
+    nodes: Shapes,
+    below: Below,
+    edges: Edges,
+) -> None:
     """Turn messages (sums) into what the table must add along each direct edge to meet the targets."""
     for e in range(first, last):
-        lo = node_at[node[e]]
-        cells, wanted = msg[msg_at[e] : msg_at[e] + width[e]], target[lo : lo + width[e]]
+        lo, n = nodes.at[edges.child[e]], edges.width[e]
+        cells, wanted = msg[edges.msg_at[e] : edges.msg_at[e] + n], target[lo : lo + n]
         for c in range(cells.size):
             cells[c] = wanted[c] - cells[c]
     for e in range(middle, last):
-        o = owner[e]
-        s = node[o]
-        if coef[e] != 0.0:
+        o = below.owner[e]
+        s = edges.child[o]
+        if below.coef[e] != 0.0:
             add_one(
-                msg, msg_at[o], node_rows[s], node_inner[s], msg, msg_at[e], kind[e], maps, map_at[e], coef[e],
+                msg, edges.msg_at[o], nodes.rows[s], nodes.inner[s], msg, edges.msg_at[e], edges.kind[e], edges.maps,
+                edges.map_at[e], below.coef[e],
             )  # fmt: skip
     for e in range(first, middle):
-        cells = msg[msg_at[e] : msg_at[e] + width[e]]
+        cells = msg[edges.msg_at[e] : edges.msg_at[e] + edges.width[e]]
         for c in range(cells.size):
-            cells[c] *= coef[e]
+            cells[c] *= below.coef[e]
+
+
+@njit(**LOOP)
+def _adjust_one(s: int, target: Any, msg: Any, nodes: Shapes, below: Below, edges: Edges) -> None:
+    rows, inner = nodes.rows[s], nodes.inner[s]
+    table = target[nodes.at[s] : nodes.at[s] + rows * inner]
+    first, direct, last = below.ptr[s], below.direct[s], below.ptr[s + 1]
+    sum_down(table, 0, rows, inner, msg, first, direct, below.edge, edges)
+    _sum_deeper(msg, direct, last, nodes, below, edges)
+    _corrections(target, msg, first, direct, last, nodes, below, edges)
+    add_up(table, rows, inner, msg, first, direct, edges)
 
 
 @njit(**PARALLEL)
 def adjust_nodes(
-    target: Any, msg: Any, nodes: Any, at: Any, rows: Any, inner: Any, ptr: Any, direct: Any, edge: Any, node: Any,
-    owner: Any, coef: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any,
+    level: Any, target: Any, msg: Any, nodes: Shapes, below: Below, edges: Edges
+) -> None:
+    """Make the target of each node of a level agree with the targets of the nodes below it."""
+    for i in prange(level.size):
+        _adjust_one(level[i], target, msg, nodes, below, edges)
+
+
+@njit(**LOOP)
+def _scatter_one(
+    r: int, update: bool, relax: float, roots: Roots, stats: Any, target: Any, msg: Any, tables: Shapes, nodes: Shapes,
+    below: Below, edges: Edges,
 ) -> None:  # fmt: skip
-    """Make each listed node's target agree with the targets of the nodes below it."""
-    for i in prange(nodes.size):
-        s = nodes[i]
-        lo, n = at[s], rows[s] * inner[s]
-        table = target[lo : lo + n]
-        sum_down(
-            table, 0, rows[s], inner[s], msg, ptr[s], direct[s], edge, kind, map_at, msg_at, width, maps,
+    first, direct = below.ptr[r], below.direct[r]
+    _corrections(target, msg, first, direct, below.ptr[r + 1], nodes, below, edges)
+    lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+    x, v, z = roots.x[lo:hi], roots.v[lo:hi], roots.z[lo:hi]
+    add_up(x, tables.rows[r], tables.inner[r], msg, first, direct, edges)
+    mode = roots.mode[r]
+    if update:
+        _move(mode, x, v, z, relax)
+    elif mode <= MASKED:
+        kept = np.maximum(v, 0.0) if mode == NONNEGATIVE else z
+        _measure(
+            mode, x, kept, v, roots.y[lo:hi], roots.extra[lo:hi], roots.data[r], roots.penalty[r], relax, stats[r],
         )  # fmt: skip
-        for e in range(direct[s], ptr[s + 1]):
-            o = owner[e]
-            t = node[o]
-            sum_one(
-                msg, msg_at[o], rows[t], inner[t], msg, msg_at[e], width[e], kind[e], maps, map_at[e],
-            )  # fmt: skip
-        _corrections(
-            target, at, rows, inner, msg, ptr[s], direct[s], ptr[s + 1], node, owner, coef, kind, map_at, msg_at,
-            width, maps,
+    else:
+        _measure_general(
+            mode, x, z, v, roots.y[lo:hi], roots.extra[lo:hi], roots.data[r], roots.penalty[r], roots.pull[r],
+            stats[r],
         )  # fmt: skip
-        add_up(table, rows[s], inner[s], msg, ptr[s], direct[s], kind, map_at, msg_at, maps)
 
 
 @njit(**PARALLEL)
 def scatter(
-    update: bool, v: Any, z: Any, y: Any, extra: Any, mode: Any, pull: Any, data: Any, penalty: Any, relax: float,
-    stats: Any, work: Any, target: Any, msg: Any, chunk: Any, at: Any, rows: Any, inner: Any, ptr: Any, direct: Any,
-    node: Any, owner: Any, coef: Any, kind: Any, map_at: Any, msg_at: Any, width: Any, maps: Any, node_at: Any,
-    node_rows: Any, node_inner: Any,
+    update: bool, relax: float, roots: Roots, stats: Any, target: Any, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes,
+    below: Below, edges: Edges,
 ) -> None:  # fmt: skip
-    """For each root: x = m + corrections, then v += relax (x - z). With update False, stats are taken and x stays in work."""
+    """For each root: x += corrections, then v += relax (x - z). With update False, stats are taken and v stays as it is."""
     for k in prange(chunk.size - 1):
         for r in range(chunk[k], chunk[k + 1]):
-            lo, n = at[r], rows[r] * inner[r]
-            _corrections(
-                target, node_at, node_rows, node_inner, msg, ptr[r], direct[r], ptr[r + 1], node, owner, coef, kind,
-                map_at, msg_at, width, maps,
-            )  # fmt: skip
-            x = work[lo : lo + n]  # holds the blend that `gather` left
-            old, want, more, kept = (
-                v[lo : lo + n],
-                y[lo : lo + n],
-                extra[lo : lo + n],
-                z[lo : lo + n],
-            )
-            add_up(x, rows[r], inner[r], msg, ptr[r], direct[r], kind, map_at, msg_at, maps)
-            if update and mode[r] == NONNEGATIVE:
-                for c in range(n):
-                    u = old[c]
-                    old[c] = u + relax * (x[c] - max(u, 0.0))
-            elif update:
-                for c in range(n):
-                    old[c] += relax * (x[c] - kept[c])
-            else:
-                if mode[r] == NONNEGATIVE:
-                    kept = np.maximum(old, 0.0)
-                if mode[r] <= MASKED:
-                    _measure(
-                        mode[r], x, kept, old, want, more, data[r], penalty[r], relax, stats[r]
-                    )
-                else:
-                    _measure_general(
-                        mode[r], x, kept, old, want, more, data[r], penalty[r], pull[r], stats[r]
-                    )
+            _scatter_one(r, update, relax, roots, stats, target, msg, tables, nodes, below, edges)
+
+
+@njit(**LOOP)
+def _move(mode: int, x: Any, v: Any, z: Any, relax: float) -> None:
+    """v += relax (x - z)."""
+    if mode == NONNEGATIVE:
+        for c in range(v.size):
+            u = v[c]
+            v[c] = u + relax * (x[c] - max(u, 0.0))
+    else:
+        for c in range(v.size):
+            v[c] += relax * (x[c] - z[c])
 
 
 @njit(**LOOP)

@@ -4,9 +4,8 @@ A region's table is `rows` rows of `inner` consecutive cells, `inner` being the 
 keeps that attribute (kind 1: row i of the region meets row map[i] of the child) or sums it out (kind 0: row i meets the
 single cell map[i]). That covers any rank and any sizes with unit-stride inner loops and one small map per pair of shapes.
 
-Index arrays, as everywhere in this package: `parents[chunk[k]:chunk[k + 1]]` are the regions of work item k;
-`edge_of[ptr[i]:ptr[i + 1]]` are the edges of the i-th listed region; edge e has `kind[e]`, its map at
-`maps[map_at[e]:]`, and its child-shaped message at `msg[msg_at[e]:]`, `width[e]` cells long.
+`Shapes`, `Edges` and `Work` are what every kernel here is told about a graph. All their arrays are int64 and contiguous (`maps`
+is int32), whatever the graph, so nothing is compiled twice.
 
 Offsets are unsigned inside the loops, and whole tables are sliced first: an index that might be negative would make
 the compiler add a wrap-around to every access and keep the loop scalar.
@@ -15,7 +14,7 @@ the compiler add a wrap-around to every access and keep the loop scalar.
 from __future__ import annotations
 
 from math import log as scalar_log
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import njit, prange, uint64
 
@@ -27,200 +26,275 @@ FLOOR = 1e-100
 CEILING = 1e200
 
 
+class Shapes(NamedTuple):
+    """Where tables lie in one buffer: table r has rows[r] rows of inner[r] cells, the first of them at at[r]."""
+
+    at: Any
+    rows: Any
+    inner: Any
+
+
+class Edges(NamedTuple):
+    """Edges from tables to smaller tables. Edge e leads from parent[e] to child[e].
+
+    kind[e] is 1 if the child keeps the parent's last attribute, else 0; row i of the parent meets row (kind 1) or cell (kind 0)
+    maps[map_at[e] + i] of the child. Its message, which has the child's shape, is width[e] cells from msg_at[e] on.
+    """
+
+    parent: Any
+    child: Any
+    kind: Any
+    map_at: Any
+    msg_at: Any
+    width: Any
+    maps: Any
+
+    @property
+    def length(self) -> int:
+        """Cells of all messages."""
+        return int(self.width.sum())
+
+
+class Work(NamedTuple):
+    """Regions to visit, cut into items for threads, and the edges to use at each, those of kind 0 first.
+
+    Item k is the regions region[chunk[k]] to region[chunk[k + 1] - 1]; the i-th region's edges are edge[ptr[i]:ptr[i + 1]].
+    """
+
+    chunk: Any
+    region: Any
+    ptr: Any
+    edge: Any
+
+
+@njit(**LOOP)
+def _first_kept(first: int, last: int, edge: Any, kind: Any) -> int:
+    """The position after the last edge of kind 0 among edge[first:last]."""
+    middle = first
+    for f in range(first, last):
+        if kind[edge[f]] == 0:
+            middle = f + 1
+    return middle
+
+
+# -- sum down -------------------------------------------------------------------------------------------
+
+
 @njit(**LOOP)
 def sum_down(
-    x: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    msg: Any,
-    first: Any,
-    last: Any,
-    edge_of: Any,
-    kind: Any,
-    map_at: Any,
-    msg_at: Any,
-    width: Any,
-    maps: Any,
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, edge: Any, edges: Edges
 ) -> None:
-    """Sum the region's table at x[at:] down each of its edges `edge_of[first:last]`, those of kind 0 listed first.
+    """Sum the region's table at x[at:] down each of its edges `edge[first:last]`, those of kind 0 listed first.
 
     Two kept edges share one pass over the rows, and the row sums of the kind 0 edges come out of the first pass.
     """
     at, rows, inner = uint64(at), uint64(rows), uint64(inner)
-    middle = first
     for f in range(first, last):
-        e = edge_of[f]
-        to = uint64(msg_at[e])
-        for c in range(uint64(width[e])):
+        to = uint64(edges.msg_at[edge[f]])
+        for c in range(uint64(edges.width[edge[f]])):
             msg[to + c] = 0.0
-        if kind[e] == 0:
-            middle = f + 1
-    f = middle
-    if last - middle == 2 and middle - first == 1:
-        # A table with all children but one attribute each: the shape of most work, so its three edges are unrolled.
-        o, a, b = edge_of[first], edge_of[f], edge_of[f + 1]
-        to_o, to_a, to_b = uint64(msg_at[o]), uint64(msg_at[a]), uint64(msg_at[b])
-        m_o, m_a, m_b = uint64(map_at[o]), uint64(map_at[a]), uint64(map_at[b])
-        fixed = sum_three(x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps)
-        for i in range(uint64(0) if fixed else rows):
-            src = at + i * inner
-            dst_a = to_a + uint64(maps[m_a + i]) * inner
-            dst_b = to_b + uint64(maps[m_b + i]) * inner
-            row = 0.0
-            for j in range(inner):
-                v = x[src + j]
-                row += v
-                msg[dst_a + j] += v
-                msg[dst_b + j] += v
-            msg[to_o + uint64(maps[m_o + i])] += row
+    f = _first_kept(first, last, edge, edges.kind)
+    if last - f == 2 and f - first == 1:
+        _sum_three(x, at, rows, inner, msg, first, edge, edges)
         f += 2
-    elif last - middle >= 2:
-        a, b = edge_of[f], edge_of[f + 1]
-        to_a, to_b, m_a, m_b = (
-            uint64(msg_at[a]),
-            uint64(msg_at[b]),
-            uint64(map_at[a]),
-            uint64(map_at[b]),
-        )
-        for i in range(rows):
-            src = at + i * inner
-            dst_a = to_a + uint64(maps[m_a + i]) * inner
-            dst_b = to_b + uint64(maps[m_b + i]) * inner
-            row = 0.0
-            for j in range(inner):
-                v = x[src + j]
-                row += v
-                msg[dst_a + j] += v
-                msg[dst_b + j] += v
-            for g in range(first, middle):
-                e = edge_of[g]
-                msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])] += row
+    elif last - f >= 2:
+        _sum_two(x, at, rows, inner, msg, first, f, edge, edges)
         f += 2
-    elif last - middle == 1:
-        a = edge_of[f]
-        to_a, m_a = uint64(msg_at[a]), uint64(map_at[a])
-        for i in range(rows):
-            src = at + i * inner
-            dst_a = to_a + uint64(maps[m_a + i]) * inner
-            row = 0.0
-            for j in range(inner):
-                v = x[src + j]
-                row += v
-                msg[dst_a + j] += v
-            for g in range(first, middle):
-                e = edge_of[g]
-                msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])] += row
+    elif last - f == 1:
+        _sum_one(x, at, rows, inner, msg, first, f, edge, edges)
         f += 1
-    elif middle > first:
-        for i in range(rows):
-            src = at + i * inner
-            row = 0.0
-            for j in range(inner):
-                row += x[src + j]
-            for g in range(first, middle):
-                e = edge_of[g]
-                msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])] += row
+    elif f > first:
+        _sum_rows(x, at, rows, inner, msg, first, f, edge, edges)
     for g in range(f, last):
-        a = edge_of[g]
-        to_a, m_a = uint64(msg_at[a]), uint64(map_at[a])
-        for i in range(rows):
-            src = at + i * inner
-            dst_a = to_a + uint64(maps[m_a + i]) * inner
-            for j in range(inner):
-                msg[dst_a + j] += x[src + j]
+        _sum_one(x, at, rows, inner, msg, g, g, edge, edges)
+
+
+@njit(**LOOP)
+def _sum_three(
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, edge: Any, edges: Edges
+) -> None:
+    """A table with all children but one attribute each: the shape of most work, so its three edges are unrolled."""
+    o, a, b = edge[first], edge[first + 1], edge[first + 2]
+    maps = edges.maps
+    to_o, to_a, to_b = uint64(edges.msg_at[o]), uint64(edges.msg_at[a]), uint64(edges.msg_at[b])
+    m_o, m_a, m_b = uint64(edges.map_at[o]), uint64(edges.map_at[a]), uint64(edges.map_at[b])
+    if sum_three(x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps):
+        return
+    for i in range(rows):
+        src = at + i * inner
+        dst_a = to_a + uint64(maps[m_a + i]) * inner
+        dst_b = to_b + uint64(maps[m_b + i]) * inner
+        row = 0.0
+        for j in range(inner):
+            v = x[src + j]
+            row += v
+            msg[dst_a + j] += v
+            msg[dst_b + j] += v
+        msg[to_o + uint64(maps[m_o + i])] += row
+
+
+@njit(**LOOP)
+def _add_row(
+    row: float, i: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+) -> None:
+    """Add the sum of row i to the message of every edge of kind 0."""
+    for g in range(first, middle):
+        e = edge[g]
+        msg[uint64(edges.msg_at[e]) + uint64(edges.maps[uint64(edges.map_at[e]) + i])] += row
+
+
+@njit(**LOOP)
+def _sum_two(
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+) -> None:  # fmt: skip
+    a, b = edge[middle], edge[middle + 1]
+    maps = edges.maps
+    to_a, to_b = uint64(edges.msg_at[a]), uint64(edges.msg_at[b])
+    m_a, m_b = uint64(edges.map_at[a]), uint64(edges.map_at[b])
+    for i in range(rows):
+        src = at + i * inner
+        dst_a = to_a + uint64(maps[m_a + i]) * inner
+        dst_b = to_b + uint64(maps[m_b + i]) * inner
+        row = 0.0
+        for j in range(inner):
+            v = x[src + j]
+            row += v
+            msg[dst_a + j] += v
+            msg[dst_b + j] += v
+        _add_row(row, i, msg, first, middle, edge, edges)
+
+
+@njit(**LOOP)
+def _sum_one(
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+) -> None:  # fmt: skip
+    a = edge[middle]
+    maps = edges.maps
+    to_a, m_a = uint64(edges.msg_at[a]), uint64(edges.map_at[a])
+    for i in range(rows):
+        src = at + i * inner
+        dst_a = to_a + uint64(maps[m_a + i]) * inner
+        row = 0.0
+        for j in range(inner):
+            v = x[src + j]
+            row += v
+            msg[dst_a + j] += v
+        _add_row(row, i, msg, first, middle, edge, edges)
+
+
+@njit(**LOOP)
+def _sum_rows(
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+) -> None:  # fmt: skip
+    for i in range(rows):
+        src = at + i * inner
+        row = 0.0
+        for j in range(inner):
+            row += x[src + j]
+        _add_row(row, i, msg, first, middle, edge, edges)
+
+
+# -- multiply up ----------------------------------------------------------------------------------------
 
 
 @njit(**LOOP)
 def multiply_up(
-    x: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    msg: Any,
-    first: Any,
-    last: Any,
-    edge_of: Any,
-    kind: Any,
-    map_at: Any,
-    msg_at: Any,
-    maps: Any,
-    needed: Any,
-) -> None:
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, edge: Any, edges: Edges, needed: Any
+) -> None:  # fmt: skip
     """x *= every edge's message spread over the region's table at x[at:]; edges of kind 0 are listed first.
 
     The same cells of `needed` will be read next.
     """
     at, rows, inner = uint64(at), uint64(rows), uint64(inner)
-    middle = first
-    for f in range(first, last):
-        if kind[edge_of[f]] == 0:
-            middle = f + 1
-    f = middle
-    if last - middle == 2 and middle - first == 1:
-        o, a, b = edge_of[first], edge_of[f], edge_of[f + 1]
-        to_o, to_a, to_b = uint64(msg_at[o]), uint64(msg_at[a]), uint64(msg_at[b])
-        m_o, m_a, m_b = uint64(map_at[o]), uint64(map_at[a]), uint64(map_at[b])
-        fixed = multiply_three(
-            x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps, needed
-        )
-        for i in range(uint64(0) if fixed else rows):
-            factor = msg[to_o + uint64(maps[m_o + i])]
-            src = at + i * inner
-            dst_a = to_a + uint64(maps[m_a + i]) * inner
-            dst_b = to_b + uint64(maps[m_b + i]) * inner
-            for j in range(inner):
-                x[src + j] *= factor * msg[dst_a + j] * msg[dst_b + j]
+    f = _first_kept(first, last, edge, edges.kind)
+    if last - f == 2 and f - first == 1:
+        _multiply_three(x, at, rows, inner, msg, first, edge, edges, needed)
         f += 2
-    elif last - middle >= 2:
-        a, b = edge_of[f], edge_of[f + 1]
-        to_a, to_b, m_a, m_b = (
-            uint64(msg_at[a]),
-            uint64(msg_at[b]),
-            uint64(map_at[a]),
-            uint64(map_at[b]),
-        )
-        for i in range(rows):
-            factor = 1.0
-            for g in range(first, middle):
-                e = edge_of[g]
-                factor *= msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])]
-            src = at + i * inner
-            dst_a = to_a + uint64(maps[m_a + i]) * inner
-            dst_b = to_b + uint64(maps[m_b + i]) * inner
-            for j in range(inner):
-                x[src + j] *= factor * msg[dst_a + j] * msg[dst_b + j]
+    elif last - f >= 2:
+        _multiply_two(x, at, rows, inner, msg, first, f, edge, edges)
         f += 2
-    elif last - middle == 1:
-        a = edge_of[f]
-        to_a, m_a = uint64(msg_at[a]), uint64(map_at[a])
-        for i in range(rows):
-            factor = 1.0
-            for g in range(first, middle):
-                e = edge_of[g]
-                factor *= msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])]
-            src = at + i * inner
-            dst_a = to_a + uint64(maps[m_a + i]) * inner
-            for j in range(inner):
-                x[src + j] *= factor * msg[dst_a + j]
+    elif last - f == 1:
+        _multiply_one(x, at, rows, inner, msg, first, f, edge, edges)
         f += 1
-    elif middle > first:
-        for i in range(rows):
-            factor = 1.0
-            for g in range(first, middle):
-                e = edge_of[g]
-                factor *= msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])]
-            src = at + i * inner
-            for j in range(inner):
-                x[src + j] *= factor
+    elif f > first:
+        _multiply_rows(x, at, rows, inner, msg, first, f, edge, edges)
     for g in range(f, last):
-        a = edge_of[g]
-        to_a, m_a = uint64(msg_at[a]), uint64(map_at[a])
-        for i in range(rows):
-            src = at + i * inner
-            dst_a = to_a + uint64(maps[m_a + i]) * inner
-            for j in range(inner):
-                x[src + j] *= msg[dst_a + j]
+        _multiply_one(x, at, rows, inner, msg, g, g, edge, edges)
+
+
+@njit(**LOOP)
+def _multiply_three(
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, edge: Any, edges: Edges, needed: Any
+) -> None:  # fmt: skip
+    o, a, b = edge[first], edge[first + 1], edge[first + 2]
+    maps = edges.maps
+    to_o, to_a, to_b = uint64(edges.msg_at[o]), uint64(edges.msg_at[a]), uint64(edges.msg_at[b])
+    m_o, m_a, m_b = uint64(edges.map_at[o]), uint64(edges.map_at[a]), uint64(edges.map_at[b])
+    if multiply_three(x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps, needed):
+        return
+    for i in range(rows):
+        factor = msg[to_o + uint64(maps[m_o + i])]
+        src = at + i * inner
+        dst_a = to_a + uint64(maps[m_a + i]) * inner
+        dst_b = to_b + uint64(maps[m_b + i]) * inner
+        for j in range(inner):
+            x[src + j] *= factor * msg[dst_a + j] * msg[dst_b + j]
+
+
+@njit(**LOOP)
+def _row_factor(i: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges) -> float:
+    """The product of what the edges of kind 0 say about row i."""
+    factor = 1.0
+    for g in range(first, middle):
+        e = edge[g]
+        factor *= msg[uint64(edges.msg_at[e]) + uint64(edges.maps[uint64(edges.map_at[e]) + i])]
+    return factor
+
+
+@njit(**LOOP)
+def _multiply_two(
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+) -> None:  # fmt: skip
+    a, b = edge[middle], edge[middle + 1]
+    maps = edges.maps
+    to_a, to_b = uint64(edges.msg_at[a]), uint64(edges.msg_at[b])
+    m_a, m_b = uint64(edges.map_at[a]), uint64(edges.map_at[b])
+    for i in range(rows):
+        factor = _row_factor(i, msg, first, middle, edge, edges)
+        src = at + i * inner
+        dst_a = to_a + uint64(maps[m_a + i]) * inner
+        dst_b = to_b + uint64(maps[m_b + i]) * inner
+        for j in range(inner):
+            x[src + j] *= factor * msg[dst_a + j] * msg[dst_b + j]
+
+
+@njit(**LOOP)
+def _multiply_one(
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+) -> None:  # fmt: skip
+    a = edge[middle]
+    maps = edges.maps
+    to_a, m_a = uint64(edges.msg_at[a]), uint64(edges.map_at[a])
+    for i in range(rows):
+        factor = _row_factor(i, msg, first, middle, edge, edges)
+        src = at + i * inner
+        dst_a = to_a + uint64(maps[m_a + i]) * inner
+        for j in range(inner):
+            x[src + j] *= factor * msg[dst_a + j]
+
+
+@njit(**LOOP)
+def _multiply_rows(
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+) -> None:  # fmt: skip
+    for i in range(rows):
+        factor = _row_factor(i, msg, first, middle, edge, edges)
+        src = at + i * inner
+        for j in range(inner):
+            x[src + j] *= factor
+
+
+# -- whole tables ---------------------------------------------------------------------------------------
 
 
 @njit(**LOOP)
@@ -249,38 +323,11 @@ def normalise(tau: Any, shift: Any, r: int, lo: int, hi: int) -> None:
 
 
 @njit(**PARALLEL)
-def project(
-    x: Any,
-    msg: Any,
-    chunk: Any,
-    parents: Any,
-    ptr: Any,
-    edge_of: Any,
-    at: Any,
-    rows: Any,
-    inner: Any,
-    kind: Any,
-    map_at: Any,
-    msg_at: Any,
-    width: Any,
-    maps: Any,
-) -> None:
+def project(x: Any, msg: Any, work: Work, tables: Shapes, edges: Edges) -> None:
     """Sum every listed region's table down each of its listed edges."""
-    for k in prange(chunk.size - 1):
-        for i in range(chunk[k], chunk[k + 1]):
-            p = parents[i]
+    for k in prange(work.chunk.size - 1):
+        for i in range(work.chunk[k], work.chunk[k + 1]):
+            p = work.region[i]
             sum_down(
-                x,
-                at[p],
-                rows[p],
-                inner[p],
-                msg,
-                ptr[i],
-                ptr[i + 1],
-                edge_of,
-                kind,
-                map_at,
-                msg_at,
-                width,
-                maps,
-            )
+                x, tables.at[p], tables.rows[p], tables.inner[p], msg, work.ptr[i], work.ptr[i + 1], work.edge, edges,
+            )  # fmt: skip

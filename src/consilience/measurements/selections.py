@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, Clique, Domain, Layout
 from consilience.errors import LossError, MeasurementError
 from consilience.kernels import selections as kernels
-from consilience.kernels.threads import threads_for
+from consilience.kernels.options import threads_for
 from consilience.measurements.loss import BoundLoss, Loss, check_domain
 from consilience.measurements.routing import Route, routes
 

@@ -19,7 +19,7 @@ from consilience.errors import BudgetError, ConsilienceError
 from consilience.fits import SelectionLikelihood
 from consilience.inference import Fit
 from consilience.kernels.best_records import best_records
-from consilience.kernels.threads import threads_for
+from consilience.kernels.options import threads_for
 from consilience.measurements.selections import Choice, Selections
 from consilience.mechanisms.mechanism import (
     Calibrated,

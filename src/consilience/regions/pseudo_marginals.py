@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain, Holders, maximal
-from consilience.regions.region_graph import RegionGraph
+from consilience.regions.region_graph import Kind, RegionGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class PseudoMarginals:
     ) -> PseudoMarginals:
         listed = tuple(measured)
         roots = tuple(graph.regions[i] for i in graph.roots)
-        trusted = listed if graph.kind == "junction tree" and listed else roots
+        trusted = listed if graph.kind is Kind.JUNCTION_TREE and listed else roots
         return cls(graph, tau, maximal(graph.domain, trusted))
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
@@ -11,13 +12,27 @@ from numpy.typing import NDArray
 
 from consilience.domain import Clique, CliqueVector, Domain, Holders, Layout
 from consilience.errors import RegionGraphError
-from consilience.regions.agreement import edge_gap, mass_gap, negative_mass
 from consilience.regions.junction_tree import JunctionTree
-from consilience.regions.lattice import containments, intersection_closure
-from consilience.regions.minimal import minimal_edges
+from consilience.regions.lattice import containments, intersection_closure, minimal_edges
 
 EdgeArray = NDArray[np.int64]
 Kappa = NDArray[np.float64]
+AT_ONCE = 1 << 22
+"""Cells of the larger tables that one comparison may copy."""
+
+
+class Kind(StrEnum):
+    """How a region graph was built, and with it what its local polytope is known to be."""
+
+    SATURATED = "saturated"
+    FACTOR_GRAPH = "factor graph"
+    JUNCTION_TREE = "junction tree"
+    CUSTOM = "custom"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Kind | None:
+        """Model files of version 0.1 called a factor graph "factor"."""
+        return cls.FACTOR_GRAPH if value == "factor" else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,7 +47,7 @@ class RegionGraph:
     regions: tuple[Clique, ...]
     edge_array: EdgeArray
     counting_numbers: Kappa
-    kind: str
+    kind: Kind
 
     def __init__(
         self,
@@ -40,7 +55,7 @@ class RegionGraph:
         regions: Iterable[Iterable[str]],
         edges: Iterable[tuple[Iterable[str], Iterable[str]]] | EdgeArray,
         counting_numbers: Mapping[Clique, float] | Kappa | float = 1.0,
-        kind: str = "custom",
+        kind: Kind | str = Kind.CUSTOM,
     ) -> None:
         given = [domain.clique(r) for r in regions]
         canonical = tuple(dict.fromkeys(given))
@@ -59,7 +74,7 @@ class RegionGraph:
             "counting_numbers",
             _checked_kappa(domain, canonical, self.edge_array, counting_numbers),
         )
-        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "kind", _checked_kind(kind))
 
     # -- builders --------------------------------------------------------------------------------
 
@@ -85,7 +100,7 @@ class RegionGraph:
         edges = np.stack([lattice.above[lattice.direct], lattice.below[lattice.direct]], axis=1)
         if minimal:
             edges = minimal_edges(edges, lattice.below, lattice.above)
-        return cls(domain, regions, edges, counting_numbers, kind="saturated")
+        return cls(domain, regions, edges, counting_numbers, kind=Kind.SATURATED)
 
     @classmethod
     def factor_graph(
@@ -108,7 +123,7 @@ class RegionGraph:
             regions,
             np.array(edges, np.int64).reshape(-1, 2),
             counting_numbers,
-            kind="factor",
+            kind=Kind.FACTOR_GRAPH,
         )
 
     @classmethod
@@ -132,7 +147,7 @@ class RegionGraph:
             for end in (a, b)
             if sep
         )
-        return cls(domain, regions, edges, counting_numbers, kind="junction tree")
+        return cls(domain, regions, edges, counting_numbers, kind=Kind.JUNCTION_TREE)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -180,7 +195,9 @@ class RegionGraph:
             )
         if not np.isfinite(tau.values).all():
             return np.inf
-        return max(negative_mass(tau), mass_gap(tau), edge_gap(tau, self.regions, self.edge_array))
+        return max(
+            _negative_mass(tau), _mass_gap(tau), _edge_gap(tau, self.regions, self.edge_array)
+        )
 
     def sum_from_parents(self, tau: CliqueVector) -> None:
         """Make every region that has parents its first parent's marginal, in place, the largest regions first."""
@@ -209,6 +226,15 @@ class RegionGraph:
 
 
 # -- checks ------------------------------------------------------------------------------------------
+
+
+def _checked_kind(kind: Kind | str) -> Kind:
+    try:
+        return Kind(kind)
+    except ValueError:
+        raise RegionGraphError(
+            f"the kind of a region graph must be one of {', '.join(Kind)}, got {kind!r}"
+        ) from None
 
 
 def _positions(domain: Domain, cliques: Iterable[Iterable[str]]) -> list[tuple[int, ...]]:
@@ -285,3 +311,48 @@ def _checked_kappa(
         )
     kappa.setflags(write=False)
     return kappa
+
+
+# -- how far tables are from agreeing: edges of equal shape are compared together, whatever their number ---
+
+
+def _negative_mass(tau: CliqueVector) -> float:
+    """The largest sum of negative cells of one table."""
+    return float(
+        -np.add.reduceat(np.minimum(tau.values, 0), tau.layout.offsets[:-1]).min(initial=0.0)
+    )
+
+
+def _mass_gap(tau: CliqueVector) -> float:
+    """The largest |sum - 1| of one table."""
+    return float(np.abs(np.add.reduceat(tau.values, tau.layout.offsets[:-1]) - 1).max(initial=0.0))
+
+
+def _edge_gap(tau: CliqueVector, regions: Sequence[Clique], edges: EdgeArray) -> float:
+    """The largest L1 distance between a parent summed to its child and the child, over the edges."""
+    worst = 0.0
+    at = tau.layout.offsets
+    for shape, axes, kept, pairs in _edges_by_shape(tau, regions, edges):
+        parents = at[pairs[:, 0], None] + np.arange(int(np.prod(shape)))
+        children = at[pairs[:, 1], None] + np.arange(int(np.prod(kept)))
+        summed = tau.values[parents].reshape(-1, *shape).sum(axis=axes).reshape(len(pairs), -1)
+        worst = max(worst, float(np.abs(summed - tau.values[children]).sum(axis=1).max()))
+    return worst
+
+
+def _edges_by_shape(
+    tau: CliqueVector, regions: Sequence[Clique], edges: EdgeArray
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], EdgeArray]]:
+    """(shape of the parent, axes to sum over, shape of the child, the edges of this kind), at most AT_ONCE cells each."""
+    size = tau.layout.domain
+    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    shapes = [tuple([size[a] for a in r]) for r in regions]
+    for e, (p, c) in enumerate(edges.tolist()):
+        inside = set(regions[c])
+        axes = tuple([i + 1 for i, a in enumerate(regions[p]) if a not in inside])
+        groups.setdefault((shapes[p], axes), []).append(e)
+    for (shape, axes), members in groups.items():
+        kept = tuple(n for i, n in enumerate(shape) if i + 1 not in axes)
+        step = max(1, AT_ONCE // max(1, int(np.prod(shape))))
+        for start in range(0, len(members), step):
+            yield shape, axes, kept, edges[members[start : start + step]]

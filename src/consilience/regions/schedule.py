@@ -10,28 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import RegionGraphError
+from consilience.kernels.agreement import Children
+from consilience.kernels.tables import Work
 from consilience.regions.wiring import Ints, Wiring, chunks, group
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Children updated at once, as index arrays; `weight[i]` is the damping of child i (1 is the full update)."""
+    """Children that are updated at once, and their parents with the edges between them."""
 
-    children: Ints
-    child_ptr: Ints
-    child_edge: Ints
-    parents: Ints
-    parent_ptr: Ints
-    parent_edge: Ints
-    chunk: Ints
-    weight: NDArray[np.float64]
+    children: Children
+    parents: Work
 
 
 def parallel_schedule(wiring: Wiring) -> tuple[Stage, ...]:
-    """One stage per level of the graph, damped so that the dual can not rise."""
+    """One stage per level of the graph, damped so that the dual cannot rise."""
     depth = _depths(wiring)
     child = wiring.edges.child
     return tuple(
@@ -101,14 +96,10 @@ def _stage(wiring: Wiring, children: Ints, *, damped: bool) -> Stage:
         np.maximum.at(crowd, local[edges.child[chosen]], touched)
         weight = 1.0 / crowd
     return Stage(
-        children.astype(np.int64),
-        child_ptr,
-        child_edge,
-        parents.astype(np.int64),
-        parent_ptr,
-        parent_edge,
-        chunks(wiring.tables.cells[parents]),
-        weight,
+        Children(children.astype(np.int64), child_ptr, child_edge, weight),
+        Work(
+            chunks(wiring.tables.cells[parents]), parents.astype(np.int64), parent_ptr, parent_edge
+        ),
     )
 
 

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from consilience.domain import Clique
 from consilience.errors import RegionGraphError
+from consilience.kernels.splitting import Below
+from consilience.kernels.tables import Edges
 from consilience.regions.lattice import intersection_closure, match_rows
-from consilience.regions.region_graph import RegionGraph
+from consilience.regions.region_graph import Kind, RegionGraph
 from consilience.regions.wiring import Ints, Tables, engine_members, engine_order, row_map
 
 WIDEST = 16
@@ -29,29 +31,18 @@ WIDEST = 16
 
 
 @dataclass(frozen=True)
-class Fan:
-    """For each of some tables the nodes below it: edges `ptr[i]` to `ptr[i + 1]`, those up to `direct[i]` directly below.
+class NodeEdges:
+    """For each of some tables its edges to the nodes below it."""
 
-    A direct edge maps the table's rows; a deeper one maps the rows of the node that its `owner` edge leads to. Among the direct
-    edges those of kind 0 come first. `coef` is m_r(s) / n_{owner\\s} for a deeper edge and 1 / n_{r\\s} for a direct one.
-    """
-
-    ptr: Ints
-    direct: Ints
-    node: Ints
-    owner: Ints
-    coef: NDArray[np.float64]
-    kind: Ints
-    map_at: Ints
-    msg_at: Ints
-    width: Ints
+    below: Below
+    edges: Edges
     summed: NDArray[np.float64]
-    """n_{r\\s}: cells of the table per cell of the node."""
-    maps: NDArray[np.int32]
+    """n_{r\\s}: cells of the table per cell of the node, for every edge."""
 
     @property
     def length(self) -> int:
-        return int(self.width.sum())
+        """Cells of all messages."""
+        return self.edges.length
 
 
 @dataclass(frozen=True)
@@ -60,9 +51,9 @@ class Ties:
 
     roots: Tables
     nodes: Tables
-    down: Fan
+    down: NodeEdges
     """From each root to the nodes below it."""
-    inner: Fan
+    inner: NodeEdges
     """From each node to the nodes below it."""
     levels: tuple[Ints, ...]
     """Nodes by number of attributes, the empty set left out: each level only needs the ones before."""
@@ -100,8 +91,8 @@ class Ties:
         root_ranks = [tuple(sorted(rank[a] for a in t)) for t in tables]
         nodes = Tables.of(node_ranks, by_rank_size)
         root_tables = Tables.of(root_ranks, by_rank_size)
-        down = _fan(root_ranks, node_ranks, by_rank_size, strict=False)
-        inner = _fan(node_ranks, node_ranks, by_rank_size, strict=True)
+        down = _node_edges(root_ranks, node_ranks, by_rank_size, strict=False)
+        inner = _node_edges(node_ranks, node_ranks, by_rank_size, strict=True)
         length = np.array([len(s) for s in node_ranks])
         levels = tuple(
             np.flatnonzero(length == k).astype(np.int64)
@@ -116,9 +107,9 @@ def _check_one_component(
 ) -> None:
     """A graph may hold regions that share a node's attributes without being tied on it: a user-made one, and a factor graph
     whose cliques overlap in what is measured below them or through a query."""
-    if graph.kind not in ("custom", "factor"):
+    if graph.kind not in (Kind.CUSTOM, Kind.FACTOR_GRAPH):
         return
-    if graph.kind == "factor":
+    if graph.kind is Kind.FACTOR_GRAPH:
         nodes = [(), *(n for n in nodes if len(n) > 1)]  # single attributes are tied always
     place = graph.domain.position
     sets = [frozenset(rank[place(a)] for a in r) for r in graph.regions]
@@ -149,9 +140,9 @@ def _check_one_component(
             )
 
 
-def _fan(
+def _node_edges(
     tables: list[tuple[int, ...]], nodes: list[tuple[int, ...]], sizes: Ints, *, strict: bool
-) -> Fan:
+) -> NodeEdges:
     """Find the nodes below every table, tables of one shape and one pattern of nodes at a time."""
     by_rank: dict[int, list[int]] = {}
     for i, node in enumerate(nodes):
@@ -165,7 +156,7 @@ def _fan(
     groups: dict[int, list[int]] = {}
     for i, table in enumerate(tables):
         groups.setdefault(len(table), []).append(i)
-    builder = _FanBuilder(len(tables), sizes)
+    builder = _EdgeBuilder(len(tables), sizes)
     for rank, members in groups.items():
         rows = np.array([tables[i] for i in members], np.int32).reshape(len(members), rank)
         top = (1 << rank) - (1 if strict else 0)
@@ -195,7 +186,7 @@ def _fan(
     return builder.build()
 
 
-class _FanBuilder:
+class _EdgeBuilder:
     """Collects edges group by group and lays them out table by table."""
 
     def __init__(self, count: int, sizes: Ints) -> None:
@@ -215,7 +206,7 @@ class _FanBuilder:
         nodes = found[:, [e.mask for e in template]] if template else found[:, :0]
         self.parts.append((tables, template, nodes))
 
-    def build(self) -> Fan:
+    def build(self) -> NodeEdges:
         ptr = np.concatenate([[0], np.cumsum(self.per_table)]).astype(np.int64)
         total = int(ptr[-1])
         node, owner, kind, map_at, width = (np.zeros(total, np.int64) for _ in range(5))
@@ -238,18 +229,12 @@ class _FanBuilder:
                 array[at] = np.array([getattr(e, name) for e in template])
         msg_at = np.concatenate([[0], np.cumsum(width)[:-1]]).astype(np.int64) if total else width
         maps = np.concatenate(self.pool) if self.pool else np.zeros(0, np.int32)
-        return Fan(
-            ptr,
-            ptr[:-1] + self.per_table_direct,
-            node,
-            owner,
-            coef,
-            kind,
-            map_at,
-            msg_at,
-            width,
+        table = np.repeat(np.arange(len(self.per_table)), self.per_table).astype(np.int64)
+        direct, every = ptr[:-1] + self.per_table_direct, np.arange(total, dtype=np.int64)
+        return NodeEdges(
+            Below(ptr, direct, every, owner, coef),
+            Edges(table, node, kind, map_at, msg_at, width, maps),
             summed,
-            maps,
         )
 
     def _template(self, shape: tuple[int, ...], masks: list[int]) -> list[_Template]:

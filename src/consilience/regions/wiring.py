@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, CliqueVector, Domain, Layout
+from consilience.kernels.tables import Edges, Shapes
 from consilience.regions.region_graph import RegionGraph
 
 Ints = NDArray[np.int64]
@@ -29,9 +30,7 @@ class Tables:
     """Attribute positions of each clique, in engine order."""
     sizes: Ints
     """Size of each attribute, by position."""
-    at: Ints
-    rows: Ints
-    inner: Ints
+    shapes: Shapes
 
     @classmethod
     def of(cls, members: Iterable[tuple[int, ...]], sizes: Ints) -> Tables:
@@ -40,7 +39,24 @@ class Tables:
         by_size = sizes.tolist()
         cells = np.array([_product(by_size, m) for m in listed], np.int64)
         at = np.concatenate([[0], np.cumsum(cells)[:-1]]).astype(np.int64) if listed else cells
-        return cls(listed, sizes, at, cells // np.maximum(inner, 1), inner)
+        return cls(listed, sizes, Shapes(at, cells // np.maximum(inner, 1), inner))
+
+    @property
+    def at(self) -> Ints:
+        return self.shapes.at
+
+    @property
+    def rows(self) -> Ints:
+        return self.shapes.rows
+
+    @property
+    def inner(self) -> Ints:
+        return self.shapes.inner
+
+    def span(self, i: int) -> slice:
+        """Where table i lies in a buffer."""
+        lo = int(self.at[i])
+        return slice(lo, lo + int(self.rows[i] * self.inner[i]))
 
     @property
     def cells(self) -> Ints:
@@ -51,50 +67,33 @@ class Tables:
         return int(self.cells.sum())
 
 
-@dataclass(frozen=True)
-class Edges:
-    """Edges between tables with the maps of `kernels/tables.py`; the messages to one child lie one after another."""
-
-    parent: Ints
-    child: Ints
-    kind: Ints
-    map_at: Ints
-    msg_at: Ints
-    width: Ints
-    maps: NDArray[np.int32]
-
-    @property
-    def length(self) -> int:
-        return int(self.width.sum())
-
-    @classmethod
-    def of(cls, parents: Tables, children: Tables, pairs: NDArray[np.int64]) -> Edges:
-        """Edge i joins parents' table pairs[i, 0] to children's table pairs[i, 1]."""
-        parent, child = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
-        kind = np.zeros(len(pairs), np.int64)
-        map_at = np.zeros(len(pairs), np.int64)
-        pool: list[NDArray[np.int32]] = []
-        used = 0
-        known: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, int]] = {}
-        sizes = parents.sizes.tolist()
-        for e, (p, c) in enumerate(zip(parent.tolist(), child.tolist(), strict=True)):
-            above, below = parents.members[p], children.members[c]
-            shape = tuple([sizes[a] for a in above])
-            held = set(below)
-            key = (shape, tuple([a in held for a in above]))
-            found = known.get(key)
-            if found is None:
-                made = row_map(shape, key[1])
-                found = known[key] = (int(key[1][-1]) if key[1] else 1, used)
-                pool.append(made)
-                used += len(made)
-            kind[e], map_at[e] = found
-        width = children.cells[child] if len(child) else np.zeros(0, np.int64)
-        msg_at = np.zeros(len(pairs), np.int64)
-        by_child = np.argsort(child, kind="stable")
-        msg_at[by_child] = np.cumsum(width[by_child]) - width[by_child]
-        maps = np.concatenate(pool) if pool else np.zeros(0, np.int32)
-        return cls(parent, child, kind, map_at, msg_at, width.astype(np.int64), maps)
+def edges_between(parents: Tables, children: Tables, pairs: NDArray[np.int64]) -> Edges:
+    """Edge i joins parents' table pairs[i, 0] to children's table pairs[i, 1]; messages to one child follow one another."""
+    parent, child = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
+    kind = np.zeros(len(pairs), np.int64)
+    map_at = np.zeros(len(pairs), np.int64)
+    pool: list[NDArray[np.int32]] = []
+    used = 0
+    known: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, int]] = {}
+    sizes = parents.sizes.tolist()
+    for e, (p, c) in enumerate(zip(parent.tolist(), child.tolist(), strict=True)):
+        above, below = parents.members[p], children.members[c]
+        shape = tuple([sizes[a] for a in above])
+        kept = set(below)
+        key = (shape, tuple([a in kept for a in above]))
+        found = known.get(key)
+        if found is None:
+            made = row_map(shape, key[1])
+            found = known[key] = (int(key[1][-1]) if key[1] else 1, used)
+            pool.append(made)
+            used += len(made)
+        kind[e], map_at[e] = found
+    width = children.cells[child] if len(child) else np.zeros(0, np.int64)
+    msg_at = np.zeros(len(pairs), np.int64)
+    by_child = np.argsort(child, kind="stable")
+    msg_at[by_child] = np.cumsum(width[by_child]) - width[by_child]
+    maps = np.concatenate(pool) if pool else np.zeros(0, np.int32)
+    return Edges(parent, child, kind, map_at, msg_at, width.astype(np.int64), maps)
 
 
 def row_map(shape: tuple[int, ...], kept: tuple[bool, ...]) -> NDArray[np.int32]:
@@ -148,7 +147,7 @@ class Wiring:
         tables = Tables.of(
             engine_members(domain, order, graph.regions), np.array(domain.shape, np.int64)
         )
-        return cls(graph, order, tables, Edges.of(tables, tables, graph.edge_array))
+        return cls(graph, order, tables, edges_between(tables, tables, graph.edge_array))
 
     @property
     def layout(self) -> Layout:

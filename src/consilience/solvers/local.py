@@ -9,9 +9,9 @@ from consilience.errors import LossError, RegionGraphError
 from consilience.kernels.sweep import rise
 from consilience.kernels.tables import FLOOR
 from consilience.measurements import BoundLoss, Loss, SquaredLoss
-from consilience.oracles.beliefs import Beliefs, Sweeper
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.wiring import Wiring
+from consilience.solvers.beliefs import Beliefs, Sweeper
 
 INNER_FLOOR, INNER_SHARE, INNER_SWEEPS = 1e-10, 1e-6, 300
 LARGEST_EXPONENT, MOST_PIECES = 200.0, 1000
@@ -146,7 +146,7 @@ class LocalProblem:
         """sum_r min_x (B_before - B_after): a bound on <sum of rate * gradient, s> over every s in L(G), from below."""
         t = self.wiring.tables
         out = np.empty(len(t.at))
-        rise(before.tau, after.tau, out, t.at, t.rows, t.inner)
+        rise(before.tau, after.tau, out, t.shapes)
         return -dot(self.kappa, out + after.shift - before.shift)
 
     def _fuse(self, loss: Loss) -> tuple[Buffer, Buffer, float] | None:

@@ -9,7 +9,6 @@ iterations. Steps grow while L stays below its linearisation plus the divergence
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,8 +16,12 @@ import numpy as np
 
 from consilience.domain import Buffer
 from consilience.errors import LossError
-from consilience.solvers.solution import Iteration
-from consilience.status import CONVERGED, Status, as_asked, out_of_iterations, stalled, unbounded
+from consilience.loop import Check, Goal, Stop, iterate
+from consilience.progress import Progress
+from consilience.status import Status, stalled, unbounded
+
+GROWTH = 1.1
+MOST_FAILURES = 60
 
 
 class MirrorProblem(Protocol):
@@ -39,7 +42,7 @@ class MirrorProblem(Protocol):
     def values(self, state: Any) -> Buffer: ...
 
     def restart(self, values: Buffer) -> Any | None:
-        """A state whose marginals are these, or None where the oracle can not make one."""
+        """A state whose marginals are these, or None where the oracle cannot make one."""
         ...
 
     def divergence(self, before: Any, after: Any, gradient: Buffer, rate: float) -> float:
@@ -64,9 +67,6 @@ class MirrorResult:
     rate: float
 
 
-GROWTH = 1.1
-
-
 def mirror_descent(
     problem: MirrorProblem,
     *,
@@ -75,87 +75,155 @@ def mirror_descent(
     tolerance: float | None,
     step: float | None = None,
     state: Any = None,
-    callback: Callable[[Iteration], None] | None = None,
+    progress: Progress | None = None,
 ) -> MirrorResult:
     """Minimise; `tolerance` None does exactly `limit` steps, `step` is honoured exactly if given."""
     if step is not None and not (np.isfinite(step) and step > 0):
         raise LossError(f"step must be positive and finite, got {step}")
-    z = state.copy() if state is not None else problem.uniform()
-    rate = step if step is not None else problem.first_rate()
-    x = problem.values(z).copy()
-    value, _ = problem.value_and_grad(x)
-    first = value
-    start, pull, weight, intercept, began = z.copy(), np.zeros_like(x), 0.0, 0.0, 0
-    bound, done, failures, next_check = -np.inf, 0, 0, 16
-    c = 1.0 / rate  # then no iterate depends on the unit of the loss
-    backup = z.copy()
-    while done < limit:
-        a = 0.5 * (np.sqrt((c * rate) ** 2 + 4 * c * rate) - c * rate) if accelerated else 1.0
-        backup.adopt(z)
+    method = _MirrorDescent(problem, accelerated, step, state, tolerance or 0.0)
+    run = iterate(
+        method, limit=limit, tolerance=tolerance, when=_next_bound, progress=progress
+    )  # fmt: skip
+    end = run.state
+    return MirrorResult(end.x, end.z, end.value, end.bound, run.iterations, run.status, end.rate)
+
+
+def _next_bound(done: int) -> int:
+    return max(16, int(1.2 * done) + 8)
+
+
+@dataclass
+class _Window:
+    """The lower bound since a start: what the steps pulled along, their summed rates and intercepts, and when it began."""
+
+    start: Any
+    pull: Buffer
+    began: int = 0
+    weight: float = 0.0
+    intercept: float = 0.0
+
+    def renew(self, state: Any, done: int) -> None:
+        self.start.adopt(state)
+        self.pull[:] = 0.0
+        self.weight, self.intercept, self.began = 0.0, 0.0, done
+
+
+@dataclass
+class _Working:
+    """x and its value, the oracle's state z and room to undo a step of it; c is the accelerated weight."""
+
+    x: Buffer
+    value: float
+    z: Any
+    backup: Any
+    rate: float
+    c: float
+    first: float
+    window: _Window
+    bound: float = -np.inf
+    done: int = 0
+    failures: int = 0
+
+
+class _MirrorDescent:
+    """Mirror descent as a method of the loop."""
+
+    def __init__(
+        self,
+        problem: MirrorProblem,
+        accelerated: bool,
+        fixed: float | None,
+        warm: Any,
+        tolerance: float,
+    ) -> None:
+        self.problem = problem
+        self.accelerated = accelerated
+        self.fixed = fixed
+        self.warm = warm
+        self.tolerance = tolerance
+
+    def start(self) -> _Working:
+        problem = self.problem
+        z = self.warm.copy() if self.warm is not None else problem.uniform()
+        rate = self.fixed if self.fixed is not None else problem.first_rate()
+        x = problem.values(z).copy()
+        value, _ = problem.value_and_grad(x)
+        window = _Window(z.copy(), np.zeros_like(x))
+        # With c = 1 / rate no iterate depends on the unit of the loss.
+        return _Working(x, value, z, z.copy(), rate, 1.0 / rate, value, window)
+
+    def step(self, state: _Working, most: int) -> int:
+        problem, x, z, c, rate = self.problem, state.x, state.z, state.c, state.rate
+        a = 1.0
+        if self.accelerated:
+            a = 0.5 * (np.sqrt((c * rate) ** 2 + 4 * c * rate) - c * rate)
+        state.backup.adopt(z)
         zv = problem.values(z)
-        y = (1 - a) * x + a * zv if accelerated else zv
+        y = (1 - a) * x + a * zv if self.accelerated else zv
         at_y, gradient = problem.value_and_grad(y)
-        along = a / (c * (1 - a)) if accelerated else rate
+        along = a / (c * (1 - a)) if self.accelerated else rate
         old = zv.copy()
+        if not self.accelerated:
+            y = old
         problem.move(z, gradient, along)
         zv = problem.values(z)
-        new = (1 - a) * x + a * zv if accelerated else zv.copy()
+        new = (1 - a) * x + a * zv if self.accelerated else zv.copy()
         after, _ = problem.value_and_grad(new)
-        if after < min(-1e12, -1e6 * abs(first)):
-            return MirrorResult(new, z, after, -np.inf, done, unbounded(after), rate)
+        if after < min(-1e12, -1e6 * abs(state.first)):
+            state.x, state.value, state.bound = new, after, -np.inf
+            raise Stop(unbounded(after))
         # The step was short enough if L lies below its linearisation plus what the entropy pays for the move.
-        paid = problem.divergence(backup, z, gradient, along) * a / along
+        paid = problem.divergence(state.backup, z, gradient, along) * a / along
         linear = a * float(np.einsum("i,i", gradient, zv - old))
-        if step is None and not after <= at_y + linear + paid + 1e-13 * abs(at_y):
-            failures += 1
-            z.adopt(backup)
-            rate *= 0.5
-            if failures > 60:
-                gap = (value - bound) / max(abs(value), 1e-300)
-                return MirrorResult(
-                    x,
-                    z,
-                    value,
-                    bound,
-                    done,
-                    stalled(done, gap, tolerance or 0.0, "the relative gap"),
-                    rate,
-                )
-            continue
-        failures = 0
-        overshot = accelerated and after > value
-        x, value = new, after
-        c = c * (1 - a) if accelerated else 1.0
-        pull += along * gradient
-        weight += along
-        intercept += along * (at_y - float(np.einsum("i,i", gradient, y)))
-        done += 1
-        if step is None:
-            rate *= GROWTH
-        fresh = problem.restart(x) if overshot else None
-        if fresh is not None:  # momentum has overshot: go on from x with none, in a new window
-            bound = max(bound, (intercept + problem.lowest(start, z, pull)) / weight)
-            z, c = fresh, 1.0 / rate
-            start.adopt(z)
-            pull[:] = 0.0
-            weight, intercept, began = 0.0, 0.0, done
-            continue
-        if done >= next_check or done == limit:
-            next_check = int(1.2 * done) + 8
-            bound = max(bound, (intercept + problem.lowest(start, z, pull)) / weight)
-            gap = max(0.0, value - bound) / max(abs(value), 1e-300)
-            if callback is not None:
-                callback(Iteration(done, value, gap, 0.0))
-            if tolerance is not None and gap <= tolerance:
-                return MirrorResult(x, z, value, bound, done, CONVERGED, rate)
-            if done >= 2 * began + 16:
-                start.adopt(z)
-                pull[:] = 0.0
-                weight, intercept, began = 0.0, 0.0, done
-    gap = max(0.0, value - bound) / max(abs(value), 1e-300)
-    status = (
-        as_asked(done)
-        if tolerance is None
-        else out_of_iterations(done, gap, tolerance, "the relative gap")
-    )
-    return MirrorResult(x, z, value, bound, done, status, rate)
+        if self.fixed is None and not after <= at_y + linear + paid + 1e-13 * abs(at_y):
+            self._undo(state)
+            return 0
+        window = state.window
+        window.pull += along * gradient
+        window.weight += along
+        window.intercept += along * (at_y - float(np.einsum("i,i", gradient, y)))
+        overshot = self.accelerated and after > state.value
+        state.x, state.value, state.failures = new, after, 0
+        state.c = c * (1 - a) if self.accelerated else 1.0
+        state.done += 1
+        if self.fixed is None:
+            state.rate *= GROWTH
+        if overshot:
+            self._restart(state)
+        return 1
+
+    def check(self, state: _Working, done: int) -> Check | None:
+        """The gap by a new lower bound; None right after a restart, which has taken no step yet."""
+        window = state.window
+        if window.weight == 0.0:
+            return Check(state.value) if done == 0 else None
+        self._note_bound(state)
+        if done >= 2 * window.began + 16:
+            window.renew(state.z, done)
+        return Check(state.value, max(0.0, state.value - state.bound) / _size(state.value))
+
+    def _undo(self, state: _Working) -> None:
+        """Take the step back and go on with half of its rate."""
+        state.failures += 1
+        state.z.adopt(state.backup)
+        state.rate *= 0.5
+        if state.failures > MOST_FAILURES:
+            gap = (state.value - state.bound) / _size(state.value)
+            raise Stop(stalled(state.done, gap, self.tolerance, Goal.GAP))
+
+    def _restart(self, state: _Working) -> None:
+        """Momentum has overshot: go on from x with none, in a new window, where the oracle can."""
+        fresh = self.problem.restart(state.x)
+        if fresh is not None:
+            self._note_bound(state)
+            state.z, state.c = fresh, 1.0 / state.rate
+            state.window.renew(state.z, state.done)
+
+    def _note_bound(self, state: _Working) -> None:
+        window = state.window
+        lowest = self.problem.lowest(window.start, state.z, window.pull)
+        state.bound = max(state.bound, (window.intercept + lowest) / window.weight)
+
+
+def _size(value: float) -> float:
+    return max(abs(value), 1e-300)

@@ -8,19 +8,22 @@ variation is lower.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 
-from consilience.domain import Buffer, CliqueVector
+from consilience.domain import CliqueVector
 from consilience.errors import ConsilienceError
-from consilience.kernels.threads import threads_for
-from consilience.kernels.views import norm_cut_all
+from consilience.kernels.cells import norm_cut_all
+from consilience.kernels.options import threads_for
+from consilience.loop import Check, Goal, iterate
 from consilience.measurements import SquaredLoss
+from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.polish import polish_tables
-from consilience.solvers.solution import Iteration, Solution
+from consilience.solvers.feasible import polish_tables
+from consilience.solvers.solution import Solution
+from consilience.solvers.split_iteration import SplitIteration
 from consilience.solvers.split_problem import SplitProblem
 from consilience.solvers.splitting import feasible
 from consilience.status import not_certified
@@ -38,7 +41,7 @@ def norm_cut_fit(
     graph: RegionGraph,
     *,
     rounds: int = ROUNDS,
-    callback: Callable[[Iteration], None] | None = None,
+    progress: Progress | None = None,
 ) -> Solution:
     """Consistent, non-negative tables by least squares and norm-cut in turns; `bound` is 0, the least any squared loss can be."""
     began = perf_counter()
@@ -49,43 +52,62 @@ def norm_cut_fit(
             f"nonnegativity='norm-cut' needs every region without parents measured cell by cell, got {bare} otherwise; "
             "use consistency='local' and plain marginals, or nonnegativity='optimal'"
         )
-    solver = SplitProblem(graph, loss)
-    solver.penalise(0.0)
-    tables = solver.ties.roots
-    away, done = np.inf, 0
-    while done < rounds and away > AGREED:
-        consistent = _least_squares(solver)
+    run = iterate(
+        _NormCut(SplitProblem(graph, loss)),
+        limit=rounds,
+        tolerance=AGREED,
+        goal=Goal.VIOLATION,
+        progress=progress,
+    )
+    tau, violation = _agreed(run.state.iteration)
+    value = loss.bind(graph.layout).value_and_grad(tau.values)[0]
+    status, seconds = not_certified("norm-cut"), perf_counter() - began
+    return Solution(tau, value, 0.0, violation, run.iterations, seconds, status, "norm-cut")
+
+
+@dataclass
+class _Turns:
+    """`iteration.y` are the tables by now; `away` how far the last cut took them from the consistent ones."""
+
+    iteration: SplitIteration
+    away: float = np.inf
+
+
+class _NormCut:
+    """Least squares and norm-cut in turns, as a method of the loop."""
+
+    def __init__(self, problem: SplitProblem) -> None:
+        self.problem = problem
+
+    def start(self) -> _Turns:
+        iteration = SplitIteration(self.problem)
+        iteration.penalise(0.0)
+        return _Turns(iteration)
+
+    def step(self, state: _Turns, most: int) -> int:
+        tables = self.problem.ties.roots
+        consistent = state.iteration.consistent()
         cut = consistent.copy()
         with threads_for(len(cut)):
             norm_cut_all(cut, tables.at, tables.cells)
-        away = float(np.abs(cut - consistent).sum()) / len(tables.at)
-        solver.y[...] = cut
-        done += 1
-        if callback is not None:
-            callback(Iteration(done, float("nan"), float("nan"), away))
-    tau, violation = _agreed(solver)
-    value = loss.bind(graph.layout).value_and_grad(tau.values)[0]
-    status = not_certified("norm-cut")
-    return Solution(tau, value, 0.0, violation, done, perf_counter() - began, status, "norm-cut")
+        state.away = float(np.abs(cut - consistent).sum()) / len(tables.at)
+        state.iteration.y = cut
+        return 1
+
+    def check(self, state: _Turns, done: int) -> Check:
+        return Check(np.nan, np.nan, state.away)
 
 
-def _agreed(solver: SplitProblem) -> tuple[CliqueVector, float]:
+def _agreed(iteration: SplitIteration) -> tuple[CliqueVector, float]:
     """Tables that agree: by sweeps, which keep small cells small; where zeros contradict each other, least squares."""
-    graph, cells = solver.graph, solver.ties.roots.cells
-    tau, violation = polish_tables(graph, solver.vector(np.maximum(solver.y, LEAST)))
+    problem = iteration.problem
+    graph, roots = problem.graph, problem.ties.roots
+    tau, violation = polish_tables(graph, problem.vector(np.maximum(iteration.y, LEAST)))
     if violation <= CONSISTENT:
         return tau, violation
-    for i, clique in enumerate(solver.root_cliques):
-        solver.y[solver._span(solver.ties.roots, i)] = solver._enter(tau[clique], clique)
-    consistent = _least_squares(solver)
-    below = np.maximum(-np.minimum.reduceat(consistent, solver.ties.roots.at), 0.0)
-    tau = feasible(solver, consistent, float((below / (below + 1.0 / cells)).max()))
+    for clique, y in problem.structure.by_clique(iteration.y):
+        y[...] = problem.enter(tau[clique], clique)
+    consistent = iteration.consistent()
+    below = np.maximum(-np.minimum.reduceat(consistent, roots.at), 0.0)
+    tau = feasible(problem, consistent, float((below / (below + 1.0 / roots.cells)).max()))
     return tau, graph.local_polytope_violation(tau)
-
-
-def _least_squares(solver: SplitProblem) -> Buffer:
-    """The consistent tables closest to `solver.y`, whatever their sign."""
-    with threads_for(solver.work):
-        solver.project()
-        solver._spread(False)
-    return solver.x

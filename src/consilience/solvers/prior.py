@@ -12,7 +12,7 @@ costs no privacy. The estimate is biased towards the prior.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from time import perf_counter
@@ -22,12 +22,13 @@ import numpy as np
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.measurements import BoundMeasurement, Measurement, SquaredLoss
+from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.maxent import maximum_entropy_table
 from consilience.solvers.prior_path import PriorPath
-from consilience.solvers.solution import Iteration, Solution
+from consilience.solvers.solution import Solution
+from consilience.solvers.split_iteration import SplitIteration
 from consilience.solvers.split_problem import SplitProblem
-from consilience.solvers.splitting import run as run_plain
+from consilience.solvers.splitting import solve
 
 THINNING = 1.0
 """c above; at 1 the two halves are alike: less makes a noisier judge, more a noisier fit."""
@@ -39,6 +40,9 @@ CLEARLY = 6.0
 SURE = 2.0
 """Standard deviations of chance by which a pull must beat maximum likelihood."""
 PLAIN_ITERATIONS = 100
+MAXENT_ROUNDS = 60
+LEAST = 1e-12
+"""Marginals that come from noisy fits agree only nearly: a zero of one must not empty what another fills."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def fit_with_prior(
     *,
     rng: np.random.Generator,
     tolerance: float = 1e-4,
-    callback: Callable[[Iteration], None] | None = None,
+    progress: Progress | None = None,
 ) -> PriorFit:
     """Fit with the prior of lower order, its strength chosen by thinning."""
     began = perf_counter()
@@ -71,12 +75,12 @@ def fit_with_prior(
     given = [_unbound(m) for m in measurements]
     strength, validation = _best_strength(domain, given, graph, total, rng, DRAWS, SURE)
     loss = SquaredLoss(domain, given, total)
-    solver = SplitProblem(graph, loss)
+    problem = SplitProblem(graph, loss)
     if strength == 0.0:
-        solution = run_plain(solver, began, None, tolerance, callback)
+        solution = solve(problem, None, tolerance, progress=progress, began=began)
     else:
-        path = PriorPath(solver, loss, prior_tables(domain, graph, loss.measurements, total, rng))
-        solution = path.solution(strength, began, tolerance, callback)
+        path = PriorPath(problem, prior_tables(domain, graph, loss.measurements, total, rng))
+        solution = path.solution(strength, began, tolerance, progress)
     return PriorFit(solution, strength, np.append(STRENGTHS, 0.0), validation)
 
 
@@ -134,6 +138,32 @@ def prior_tables(
     return out
 
 
+def maximum_entropy_table(
+    clique: Clique,
+    shape: tuple[int, ...],
+    known: Mapping[Clique, Buffer],
+    rounds: int = MAXENT_ROUNDS,
+) -> Buffer:
+    """The table over `clique` with the given (consistent) marginals and the largest entropy.
+
+    One-way marginals alone give their product at once; overlapping ones are met in turn until they stop moving.
+    """
+    table = np.full(shape, 1.0 / np.prod(shape))
+    for _ in range(rounds):
+        worst = 0.0
+        for subset, given in known.items():
+            wanted = np.maximum(given, LEAST)
+            axes = tuple(i for i, a in enumerate(clique) if a not in subset)
+            have = table.sum(axis=axes)
+            worst = max(worst, float(np.abs(have - wanted).sum()))
+            table *= (wanted / have).reshape(
+                [n if a in subset else 1 for a, n in zip(clique, shape, strict=True)]
+            )
+        if worst < 1e-6:
+            break
+    return table / table.sum()
+
+
 def _quick_fit(
     domain: Domain,
     given: Sequence[Measurement],
@@ -144,14 +174,15 @@ def _quick_fit(
     """A fit of lower order for use as a prior: one thinning, no certificate; tables of the regions without parents."""
     strength, _ = _best_strength(domain, given, graph, total, rng, draws=1, sure=0.0)
     loss = SquaredLoss(domain, given, total)
-    solver = SplitProblem(graph, loss)
+    problem = SplitProblem(graph, loss)
     if strength == 0.0:
+        plain = SplitIteration(problem)
         for _ in range(PLAIN_ITERATIONS):
-            solver.iterate()
-        return solver.vector(solver.nonnegative())
-    path = PriorPath(solver, loss, prior_tables(domain, graph, loss.measurements, total, rng))
+            plain.step()
+        return problem.vector(plain.prox())
+    path = PriorPath(problem, prior_tables(domain, graph, loss.measurements, total, rng))
     path.go(strength)
-    return solver.vector(path.z())
+    return problem.vector(path.z())
 
 
 def lower_measurements(
@@ -212,29 +243,25 @@ def _validate(
 
     Stops early once it clearly rises, and then maximum likelihood is out of the question.
     """
-    solver = SplitProblem(graph, thin)
-    path = PriorPath(solver, thin, tables)
-    bound = judge.bind(solver.layout)
+    problem = SplitProblem(graph, thin)
+    path = PriorPath(problem, tables)
+    bound = judge.bind(problem.layout)
     values = np.full(len(STRENGTHS) + 1, np.inf)
     best, tau, slope = 0, np.zeros(0), np.zeros(0)
     for i, strength in enumerate(STRENGTHS):
         path.go(strength)
-        found = solver.vector(path.z()).values
+        found = problem.vector(path.z()).values
         values[i], gradient = bound.value_and_grad(found)
         if values[i] <= values[best]:
             best, tau, slope = i, found, gradient
         # At the strong end all fits can be alike: a rise that is chance must not end the search.
         elif i - best >= 2 and values[i] - values[best] > CLEARLY:
             return values, 0.0
-    plain = SplitProblem(graph, thin)
-    plain.v[...] = (
-        path.z()
-    )  # the other end of the path: where noise is large a cold start would take thousands
-    x = np.empty_like(plain.v)
+    plain = SplitIteration(problem)
+    plain.v[...] = path.z()  # where noise is large a cold start would take thousands of iterations
     for _ in range(PLAIN_ITERATIONS):
-        plain.iterate()
-    plain.check(x)
-    found = plain.vector(np.maximum(x, 0.0)).values
+        plain.step()
+    found = problem.vector(np.maximum(plain.consistent(), 0.0)).values
     values[-1], gradient = bound.value_and_grad(found)
     # The judge's noise has sqrt(2) of its stated standard deviation, so two fits at distance d differ by sqrt(2) d of chance.
     return values, float(np.sqrt(2.0 * max(0.0, (gradient - slope) @ (found - tau))))

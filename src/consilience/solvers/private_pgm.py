@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import perf_counter
 
 import numpy as np
@@ -10,9 +9,10 @@ import numpy as np
 from consilience.domain import Buffer, CliqueVector
 from consilience.errors import LossError
 from consilience.measurements import Loss
+from consilience.progress import Progress
 from consilience.regions.junction_tree import JunctionTree
 from consilience.solvers.mirror import mirror_descent
-from consilience.solvers.solution import Iteration, Solution
+from consilience.solvers.solution import Solution
 from consilience.tree.oracle import ExactOracle, ExactState, largest_total
 
 DEFAULT_ITERATIONS = 20_000
@@ -75,7 +75,7 @@ def private_pgm(
     accelerated: bool = True,
     memory: int | None = None,
     state: ExactState | None = None,
-    callback: Callable[[Iteration], None] | None = None,
+    progress: Progress | None = None,
 ) -> Solution:
     """Algorithm 1 with the exact oracle. tau has one table per measured clique; `state` holds the graphical model.
 
@@ -91,7 +91,7 @@ def private_pgm(
         tolerance=tolerance if iterations is None else None,
         step=step,
         state=state,
-        callback=callback,
+        progress=progress,
     )
     tau = CliqueVector(problem.oracle.layout, result.values)
     return Solution(

@@ -12,7 +12,6 @@ over all of L(G):  L* >= [sum_t eta_t (L(tau_t) - <g_t, tau_t>) + sum_r min_x (B
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -20,27 +19,26 @@ import numpy as np
 
 from consilience.domain import dot
 from consilience.errors import LossError
+from consilience.kernels.options import SERIAL_CELLS
 from consilience.kernels.tables import FLOOR
-from consilience.kernels.threads import SERIAL_CELLS
+from consilience.loop import Check, Goal, Stop, iterate
 from consilience.measurements import Loss
-from consilience.oracles.beliefs import Beliefs
+from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.beliefs import Beliefs
+from consilience.solvers.feasible import polish
 from consilience.solvers.local import LocalProblem
 from consilience.solvers.mirror import mirror_descent
-from consilience.solvers.polish import polish
-from consilience.solvers.solution import Iteration, Solution
-from consilience.status import (
-    CONVERGED,
-    Status,
-    as_asked,
-    not_convex,
-    out_of_iterations,
-    stalled,
-    unbounded,
-)
+from consilience.solvers.solution import Solution
+from consilience.status import Ending, not_convex, out_of_iterations, stalled, unbounded
 
 BLOCK = 8
 """Steps between two decisions about the step size."""
+MOST_FAILURES = 30
+AGREED = 1e-6
+"""Violation of the beliefs at which a solve may end."""
+MARGIN = 0.5
+"""Share of the tolerance that the gap must reach: polishing the beliefs at the end costs a little of it."""
 GROWTH, SHRINK = 1.5, 0.5
 MOST_SWEEPS = 50
 DEFAULT_ITERATIONS = 20_000
@@ -83,7 +81,7 @@ def prox_pgm(
     accelerated: bool = False,
     schedule: str | None = None,
     state: ProxState | None = None,
-    callback: Callable[[Iteration], None] | None = None,
+    progress: Progress | None = None,
 ) -> Solution:
     """Minimise a convex loss over L(graph).
 
@@ -97,23 +95,29 @@ def prox_pgm(
         schedule = "sequential" if graph.cells < SERIAL_CELLS else "parallel"
     problem = LocalProblem(loss, graph, schedule)
     if accelerated:
-        return _accelerated(problem, iterations, tolerance, step, callback, began)
-    run = _Run(problem, step, state)
-    limit = iterations if iterations is not None else DEFAULT_ITERATIONS
-    status = run.loop(limit, tolerance if iterations is None else None, callback)
-    tau, violation = polish(graph, run.beliefs)
+        return _accelerated(problem, iterations, tolerance, step, progress, began)
+    method = _ProxPGM(problem, step, state, tolerance)
+    run = iterate(
+        method,
+        limit=DEFAULT_ITERATIONS if iterations is None else iterations,
+        tolerance=tolerance if iterations is None else None,
+        progress=progress,
+    )
+    end, status = run.state, run.status
+    tau, violation = polish(graph, end.beliefs)
     objective, _ = problem.bound.value_and_grad(tau.values)
-    run.note_bound()
+    method.note_bound(end)
     solution = Solution(
-        tau, objective, min(run.best_bound, objective), violation, run.done, perf_counter() - began, status,
-        "Prox-PGM with Convex-GBP", ProxState(run.beliefs, run.rate),
+        tau, objective, min(end.bound, objective), violation, run.iterations, perf_counter() - began, status,
+        "Prox-PGM with Convex-GBP", ProxState(end.beliefs, end.rate),
     )  # fmt: skip
-    size = max(abs(objective), abs(run.first_value or 0.0))
-    if run.best_bound > objective + 1e-6 * size and not status.name.endswith("bounded below"):
-        return replace(solution, status=not_convex(run.best_bound, objective))
-    if status.converged and solution.gap > 2 * tolerance:
-        late = out_of_iterations(run.done, solution.gap, tolerance, "the relative gap")
-        return replace(solution, status=late)
+    size = max(abs(objective), abs(end.first_value or 0.0))
+    if end.bound > objective + 1e-6 * size and status.name is not Ending.UNBOUNDED:
+        return replace(solution, status=not_convex(end.bound, objective))
+    late = status.converged and solution.gap > 2 * tolerance
+    if late or status.name is Ending.OUT_OF_ITERATIONS:
+        reached = out_of_iterations(run.iterations, solution.gap, tolerance, Goal.GAP)
+        return replace(solution, status=reached)
     return solution
 
 
@@ -122,7 +126,7 @@ def _accelerated(
     iterations: int | None,
     tolerance: float,
     step: float | None,
-    callback: Callable[[Iteration], None] | None,
+    progress: Progress | None,
     began: float,
 ) -> Solution:
     result = mirror_descent(
@@ -131,7 +135,7 @@ def _accelerated(
         limit=DEFAULT_ITERATIONS if iterations is None else iterations,
         tolerance=tolerance if iterations is None else None,
         step=step,
-        callback=callback,
+        progress=progress,
     )
     final = problem.uniform()
     final.tau[:] = np.maximum(result.values, FLOOR)
@@ -143,135 +147,140 @@ def _accelerated(
     )  # fmt: skip
 
 
-class _Run:
-    """One solve: the loop of Algorithm 1 with its bookkeeping."""
+@dataclass
+class _Working:
+    """What changes in a solve. `allowed` is the inconsistency that a step may leave; `foresee` see `Sweeper.step_gradient`."""
 
-    def __init__(self, problem: LocalProblem, step: float | None, state: ProxState | None) -> None:
+    beliefs: Beliefs
+    rate: float
+    snapshot: Beliefs
+    window: _Window
+    bound: float = -np.inf
+    value: float = np.inf
+    gap: float = np.inf
+    next_bound: int = 4 * BLOCK
+    allowed: float = 1e-2
+    failures: int = 0
+    foresee: bool = False
+    done: int = 0
+    first_value: float | None = None
+
+
+class _ProxPGM:
+    """Algorithm 1 as a method of the loop. A step is a block of mirror steps, undone where it does not improve."""
+
+    def __init__(
+        self, problem: LocalProblem, step: float | None, state: ProxState | None, tolerance: float
+    ) -> None:
+        if step is not None and not (np.isfinite(step) and step > 0):
+            raise LossError(f"step must be positive and finite, got {step}")
         self.problem = problem
-        self.beliefs = state.beliefs.copy() if state is not None else problem.uniform()
-        if self.beliefs.wiring.graph is not problem.graph:
-            if self.beliefs.wiring.graph.regions != problem.graph.regions:
+        self.fixed = step
+        self.warm = state
+        self.tolerance = tolerance
+
+    def start(self) -> _Working:
+        warm, problem = self.warm, self.problem
+        beliefs = warm.beliefs.copy() if warm is not None else problem.uniform()
+        if beliefs.wiring.graph is not problem.graph:
+            if beliefs.wiring.graph.regions != problem.graph.regions:
                 raise LossError("a warm start must come from a solve over the same graph")
-            self.beliefs.wiring = problem.wiring
-        self.fixed = step is not None
-        self.rate = self._first_rate(step, state)
-        self.done = 0
-        self.foresee = False
-        self.best_bound = -np.inf
-        self.first_value: float | None = None
-        self.snapshot = self.beliefs.copy()
-        self.window = _Window(self.beliefs.copy(), 0)
+            beliefs.wiring = problem.wiring
+        rate = self.fixed
+        if rate is None:
+            rate = warm.rate if warm is not None else problem.first_rate()
+        return _Working(beliefs, rate, beliefs.copy(), _Window(beliefs.copy(), 0))
 
-    def _first_rate(self, step: float | None, state: ProxState | None) -> float:
-        if step is not None:
-            if not (np.isfinite(step) and step > 0):
-                raise LossError(f"step must be positive and finite, got {step}")
-            return step
-        if state is not None:
-            return state.rate
-        return self.problem.first_rate()
+    def step(self, state: _Working, most: int) -> int:
+        count = min(BLOCK, most)
+        state.snapshot.adopt(state.beliefs)
+        values, crosses = self._block(state, count)
+        before, after = values[0], values[-1]
+        state.first_value = before if state.first_value is None else state.first_value
+        lowest = float(np.nanmin(values))
+        if lowest < min(-1e12, -1e6 * abs(state.first_value)):
+            raise Stop(unbounded(lowest))
+        worse = not np.isfinite(after) or after > before + 1e-13 * abs(before)
+        if worse and self.fixed is None:
+            self._undo(state, before)
+            return 0
+        state.failures = 0
+        for value, cross in zip(values[:-1], crosses, strict=True):
+            state.window.add(state.rate, value, cross)
+        if self.fixed is None:
+            state.rate *= GROWTH
+            state.beliefs.drift *= GROWTH
+        fallen = (before - after) / max(abs(after), 1e-300) / count
+        state.allowed = float(np.clip(0.03 * fallen, 1e-12, state.allowed))
+        state.value = after
+        state.done += count
+        return count
 
-    # -- the loop --------------------------------------------------------------------------------
+    def check(self, state: _Working, done: int) -> Check:
+        if done == 0:
+            state.value = self._value(state)
+        bounded = done >= state.next_bound
+        if bounded:
+            self.note_bound(state)
+            state.gap = self._gap(state, state.value)
+            state.next_bound = int(1.25 * done) + BLOCK
+            if done >= 2 * state.window.first + 4 * BLOCK:
+                state.window = _Window(state.beliefs.copy(), done)
+        violation = state.beliefs.violation
+        ready = bounded and violation <= AGREED and state.gap <= MARGIN * self.tolerance
+        return Check(state.value, state.gap, violation, ready)
 
-    def loop(
-        self, limit: int, tolerance: float | None, callback: Callable[[Iteration], None] | None
-    ) -> Status:
-        allowed = 1e-2
-        failures = 0
-        next_check = 4 * BLOCK
-        gap = np.inf
-        while self.done < limit:
-            count = min(BLOCK, limit - self.done)
-            self.snapshot.adopt(self.beliefs)
-            values, crosses = self._block(count, allowed)
-            before, after = values[0], values[-1]
-            self.first_value = before if self.first_value is None else self.first_value
-            lowest = float(np.nanmin(values))
-            if lowest < min(-1e12, -1e6 * abs(self.first_value)):
-                return unbounded(lowest)
-            worse = not np.isfinite(after) or after > before + 1e-13 * abs(before)
-            if worse and not self.fixed:
-                failures += 1
-                self.beliefs.adopt(self.snapshot)
-                self.rate *= SHRINK
-                self.beliefs.drift *= SHRINK
-                allowed = max(allowed * 0.3, 1e-13)
-                # Inconsistent beliefs can look better than any point of L(G): compare with a consistent one next time.
-                self._sweep_to(allowed)
-                if failures > 30:
-                    self.note_bound()
-                    return stalled(
-                        self.done, self._gap(before), tolerance or 0.0, "the relative gap"
-                    )
-                continue
-            failures = 0
-            for value, cross in zip(values[:-1], crosses, strict=True):
-                self.window.add(self.rate, value, cross)
-            self.done += count
-            if not self.fixed:
-                self.rate *= GROWTH
-                self.beliefs.drift *= GROWTH
-            progress = (before - after) / max(abs(after), 1e-300) / count
-            allowed = float(np.clip(0.03 * progress, 1e-12, allowed))
-            if self.done >= next_check:
-                self.note_bound()
-                gap = self._gap(after)
-                next_check = int(1.25 * self.done) + BLOCK
-                if (
-                    tolerance is not None
-                    and gap <= 0.5 * tolerance
-                    and self.beliefs.violation <= 1e-6
-                ):
-                    return CONVERGED
-                if self.done >= 2 * self.window.first + 4 * BLOCK:
-                    self.window = _Window(self.beliefs.copy(), self.done)
-            if callback is not None:
-                callback(Iteration(self.done, after, gap, self.beliefs.violation))
-        if tolerance is None:
-            return as_asked(self.done)
-        self.note_bound()
-        return out_of_iterations(self.done, self._gap(self._value()), tolerance, "the relative gap")
+    def _undo(self, state: _Working, before: float) -> None:
+        """Go back to where the block started, and take shorter steps from there."""
+        state.failures += 1
+        state.beliefs.adopt(state.snapshot)
+        state.rate *= SHRINK
+        state.beliefs.drift *= SHRINK
+        state.allowed = max(state.allowed * 0.3, 1e-13)
+        # Inconsistent beliefs can look better than any point of L(G): compare with a consistent one next time.
+        for _ in range(MOST_SWEEPS):
+            self.problem.sweep(state.beliefs)
+            if state.beliefs.violation <= state.allowed:
+                break
+        if state.failures > MOST_FAILURES:
+            self.note_bound(state)
+            raise Stop(stalled(state.done, self._gap(state, before), self.tolerance, Goal.GAP))
 
-    def _block(self, count: int, allowed: float) -> tuple[list[float], list[float]]:
+    def _block(self, state: _Working, count: int) -> tuple[list[float], list[float]]:
         """`count` steps; the values before each and after the last, and <g, tau> before each."""
         values, crosses = [], []
+        problem, beliefs = self.problem, state.beliefs
         for _ in range(count):
-            if self.problem.fused is not None:
-                value, cross = self.problem.step_fused(self.beliefs, self.rate, self.foresee)
+            if problem.fused is not None:
+                value, cross = problem.step_fused(beliefs, state.rate, state.foresee)
             else:
-                self.beliefs.settle()
-                value, gradient = self.problem.value_and_grad(self.beliefs.tau)
-                cross = dot(gradient, self.beliefs.tau)
-                if not self.fixed and self.problem.too_far(gradient, self.rate):
+                beliefs.settle()
+                value, gradient = problem.value_and_grad(beliefs.tau)
+                cross = dot(gradient, beliefs.tau)
+                if self.fixed is None and problem.too_far(gradient, state.rate):
                     return [*values, value, np.inf], crosses
-                self.problem.step(self.beliefs, gradient, self.rate, self.foresee)
+                problem.step(beliefs, gradient, state.rate, state.foresee)
             values.append(value)
             crosses.append(cross)
             sweeps = 1
-            while self.beliefs.violation > allowed and sweeps < MOST_SWEEPS:
-                self.problem.sweep(self.beliefs)
+            while beliefs.violation > state.allowed and sweeps < MOST_SWEEPS:
+                problem.sweep(beliefs)
                 sweeps += 1
-            self.foresee = self.problem.sweeper.track = self.foresee or sweeps > 2
-        values.append(self._value())
+            state.foresee = problem.sweeper.track = state.foresee or sweeps > 2
+        values.append(self._value(state))
         return values, crosses
 
-    def _sweep_to(self, allowed: float) -> None:
-        for _ in range(MOST_SWEEPS):
-            self.problem.sweep(self.beliefs)
-            if self.beliefs.violation <= allowed:
-                return
-
-    def _value(self) -> float:
-        self.beliefs.settle()
-        inside = self.problem.wiring
-        values = self.beliefs.tau if inside.same_order else inside.leave(self.beliefs.tau).values
+    def _value(self, state: _Working) -> float:
+        state.beliefs.settle()
+        inside, tau = self.problem.wiring, state.beliefs.tau
+        values = tau if inside.same_order else inside.leave(tau).values
         return self.problem.bound.value_and_grad(values)[0]
 
     # -- the certificate -------------------------------------------------------------------------
 
-    def note_bound(self) -> None:
-        self.beliefs.settle()
-        self.best_bound = max(self.best_bound, self.window.bound(self.problem, self.beliefs))
+    def note_bound(self, state: _Working) -> None:
+        state.beliefs.settle()
+        state.bound = max(state.bound, state.window.bound(self.problem, state.beliefs))
 
-    def _gap(self, value: float) -> float:
-        return max(0.0, value - self.best_bound) / max(abs(value), 1e-300)
+    def _gap(self, state: _Working, value: float) -> float:
+        return max(0.0, value - state.bound) / max(abs(value), 1e-300)

@@ -6,13 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from consilience.domain import CliqueVector
-from consilience.progress import Iteration as _Iteration
-from consilience.progress import Step
 from consilience.status import Status
-
-
-def Iteration(number: int, objective: float, gap: float, violation: float) -> Step:
-    return _Iteration("reconstructing", number, None, None, objective, gap, violation)
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,39 +1,37 @@
-"""SplitProblem: a squared loss over L(G) compiled for splitting, one iteration of it, and its certificate.
+"""SplitProblem: a squared loss over L(G) compiled for splitting.
 
     minimise  f(x) = sum_r w_r/2 ||x_r - y_r||^2 + sum_a w_a/2 ||P x - y_a||^2 + sum_r g_r(x_r)   over L(G)
 
-x lives on the regions without parents. Consistency and the quadratic are handled together in closed form (`regions.ties`),
-non-negativity and any further separable term g_r cell by cell; the two take turns on one buffer v:
-z = prox(v), x = closest consistent point to 2z - v and the data, v += 1.6 (x - z).
-Each check gives a rigorous lower bound (kernels/splitting.py) and a feasible point, hence the relative gap.
+x lives on the regions without parents, the *roots*. Consistency and the quadratic are handled together in closed form
+(`projection.py`), non-negativity and any further separable term g_r cell by cell (`split_iteration.py`). A measurement through a
+query that is not the identity gets a second copy of the clique's table that carries the query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse.linalg import LinearOperator, cg
 
 from consilience.domain import Buffer, Clique, CliqueVector, Layout
 from consilience.errors import LossError, RegionGraphError
-from consilience.kernels import splitting as kernels
-from consilience.kernels.threads import threads_for
-from consilience.measurements import SquaredLoss
+from consilience.kernels import cells as kernels
+from consilience.measurements import BoundMeasurement, Query, SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.ties import Ties
-from consilience.regions.wiring import Tables, chunks, engine_order, group
-from consilience.solvers.copies import QueryCopy, make_copies
-from consilience.solvers.split_check import Check
-from consilience.solvers.structural_zeros import masks_of
+from consilience.regions.wiring import engine_order
+from consilience.solvers.feasible import masks_of
 
-RELAX = 1.6
 MEASURED, UNMEASURED = 0.12, 0.03
 """Penalty of a table over the weight of its data, per root of its cells (at least one where it is measured): the more cells,
-the more of them are held at zero. Three times as much or as little costs at most twice the iterations and changes nothing."""
-EXACT = 1e-7
-"""Tables that meet the data to this L2 distance meet them exactly: an objective below that counts as zero in a relative gap."""
+the more of them are kept at zero. Three times as much or as little costs at most twice the iterations and changes nothing."""
+DENSE_CELLS = 3000
+"""Up to this many cells a query's normal matrix is factorised; above, conjugate gradients on the query."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +48,24 @@ class Structure:
     ) -> bool:
         return self.graph is graph and (self.below, self.copied) == (below, copied)
 
+    @property
+    def root_cliques(self) -> tuple[Clique, ...]:
+        return tuple(self.graph.regions[i] for i in self.graph.roots)
+
+    def by_clique(self, values: Buffer) -> Iterator[tuple[Clique, Buffer]]:
+        """Each root clique's part of a buffer, a view in the engine's order of cells."""
+        for i, clique in enumerate(self.root_cliques):
+            yield clique, values[self.ties.roots.span(i)]
+
 
 class SplitProblem:
-    """A squared loss over L(G), compiled: tables, ties, weights. Solves, and solves again for other data of the same shape."""
+    """A squared loss over L(G), compiled. Tables 0 to `count` are the roots', those after them the copies that carry queries.
+
+    Per table: `data` is the weight of its data (0 where there are none), `own` the same with a typical weight where there are
+    none, `stiffness` its penalty before the common factor rho, `mode` what its cells are asked for (kernels/cells.py) and `slope`
+    the weight of |x - y| where that replaces the square. Per cell: `y` are the data, `extra` what the mode needs. All weights
+    are in units of `scale`.
+    """
 
     def __init__(
         self,
@@ -73,6 +86,7 @@ class SplitProblem:
         part = loss.separable()
         self.constant = part.constant
         self.root_cliques = tuple(graph.regions[i] for i in graph.roots)
+        self.count = len(self.root_cliques)
         roots = {c: i for i, c in enumerate(self.root_cliques)}
         below = [c for c in part.targets.cliques if c not in roots]
         self.copies: tuple[QueryCopy, ...] = make_copies(part.rest, loss.total)
@@ -83,48 +97,28 @@ class SplitProblem:
         self.ties = structure.ties
         self.layout = Layout(self.domain, self.root_cliques)
         self.cells = self.ties.roots.length
-        self._tables()
-        self._data(part.weights, part.targets, roots)
-        self._structural_zeros(possible or {})
-        self.v = self._first()
-        self.rho = 1.0
+        self.mode = np.full(len(self.ties.roots.at), kernels.NONNEGATIVE, np.int64)
+        self._take_data(part.weights, part.targets, roots)
+        self._take_zeros(possible or {})
         self.own = np.where(self.data > 0, self.data, self._typical())
-        """Weight of each table's data, a typical one where there are none."""
         root = np.sqrt(self.ties.roots.cells)
         stiff = np.where(self.data > 0, np.maximum(MEASURED * root, 1.0), UNMEASURED * root)
-        self.pace = stiff * self.own
-        """Penalty of each table before the common factor rho."""
+        self.stiffness = stiff * self.own
         self.slope = np.zeros(len(self.data))
-        """Weight of |x - y| on each table, where that replaces the square."""
+        self.first = self._first()
         if absolute:
             self._take_absolute(bool(possible))
-        self._weigh()
+
+    @property
+    def plain(self) -> bool:
+        """Whether the roots' tables must be non-negative, and nothing more is asked of their cells."""
+        own = self.mode[: self.count]
+        return self.allowed is None and bool(np.all(own == kernels.NONNEGATIVE))
 
     # -- building --------------------------------------------------------------------------------
 
-    def _tables(self) -> None:
-        t, n = self.ties.roots, self.ties.nodes
-        count = len(t.at)
-        self.msg = np.empty(self.ties.down.length)
-        self.node_msg = np.empty(self.ties.inner.length)
-        self.target = np.zeros(n.length)
-        self.target[0] = 1.0
-        self.base = np.zeros(n.length)
-        self.base_share = np.zeros(len(n.at))
-        self.chunk = chunks(t.cells)
-        self.stats = np.zeros((count, kernels.STATS))
-        self.mode = np.full(count, kernels.NONNEGATIVE, np.int64)
-        self.pull = np.zeros(count)
-        self.incoming = group(self.ties.down.node, len(n.at))
-        self.levels = self.ties.levels
-        self.down_edge = np.arange(len(self.ties.down.node), dtype=np.int64)
-        self.inner_edge = np.arange(len(self.ties.inner.node), dtype=np.int64)
-        self.x = np.empty(self.cells)
-        """Scratch: the blend of data and state, then the consistent point."""
-        self.z = np.zeros(0)
-
-    def _data(self, weights: Buffer, targets: CliqueVector, roots: dict[Clique, int]) -> None:
-        """Targets and weights of the roots, and the constant part of each node's mean from what is measured below."""
+    def _take_data(self, weights: Buffer, targets: CliqueVector, roots: dict[Clique, int]) -> None:
+        """Targets and weights of the roots; measurements of nodes below them are kept as (node, weight, values)."""
         self.scale = float(weights.max()) if len(weights) else max(c.weight for c in self.copies)
         self.data = np.zeros(len(self.ties.roots.at))
         self.y = np.zeros(self.cells)
@@ -132,47 +126,50 @@ class SplitProblem:
         nodes = {self._names(m): i for i, m in enumerate(self.ties.nodes.members)}
         for (clique, table), weight in zip(targets.items(), weights, strict=True):
             w = float(weight) / self.scale
-            flat = self._enter(table, clique)
+            flat = self.enter(table, clique)
             if clique in roots:
                 i = roots[clique]
                 self.data[i] = w
-                self.y[self._span(self.ties.roots, i)] = flat
+                self.y[self.span(i)] = flat
             else:
                 self.below.append((nodes[clique], w, flat))
-        for s, w, flat in self.below:
-            self._add_base(s, w, flat)
         for copy in self.copies:
             copy.weight /= self.scale
         self.constant /= self.scale
 
-    def _add_base(self, s: int, w: float, flat: Buffer) -> None:
-        nodes, fan = self.ties.nodes, self.ties.inner
-        self.base[self._span(nodes, s)] += w * flat
-        self.base_share[s] += w
-        table = flat.reshape([int(nodes.sizes[a]) for a in nodes.members[s]])
-        for e in range(fan.ptr[s], fan.ptr[s + 1]):
-            t = int(fan.node[e])
-            kept = set(nodes.members[t])
-            axes = tuple(i for i, a in enumerate(nodes.members[s]) if a not in kept)
-            ratio = float(fan.summed[e])
-            self.base[self._span(nodes, t)] += w / ratio * table.sum(axis=axes).reshape(-1)
-            self.base_share[t] += w / ratio
+    def node_means(self) -> tuple[Buffer, Buffer]:
+        """(base, base_share) of a `Projection`: what measurements below the roots say about the nodes' means."""
+        nodes, inner = self.ties.nodes, self.ties.inner
+        base, share = np.zeros(nodes.length), np.zeros(len(nodes.at))
+        for s, w, flat in self.below:
+            base[nodes.span(s)] += w * flat
+            share[s] += w
+            table = flat.reshape([int(nodes.sizes[a]) for a in nodes.members[s]])
+            for e in range(inner.below.ptr[s], inner.below.ptr[s + 1]):
+                t = int(inner.edges.child[e])
+                kept = set(nodes.members[t])
+                axes = tuple(i for i, a in enumerate(nodes.members[s]) if a not in kept)
+                ratio = float(inner.summed[e])
+                base[nodes.span(t)] += w / ratio * table.sum(axis=axes).reshape(-1)
+                share[t] += w / ratio
+        return base, share
 
-    def _structural_zeros(self, possible: Mapping[Clique, Buffer]) -> None:
+    def _take_zeros(self, possible: Mapping[Clique, Buffer]) -> None:
+        """`allowed` says which cells of the regions may hold mass, None for all; `extra` the same for the roots."""
         self.extra = self.y
         self.allowed: CliqueVector | None = None
         if not possible:
             if self.copies:
                 self.extra = np.zeros(self.cells)
-                self.mode[len(self.root_cliques) :] = kernels.GIVEN
+                self.mode[self.count :] = kernels.GIVEN
             return
         self.allowed = masks_of(self.graph, possible)
         self.extra = np.ones(self.cells)
         for i, root in enumerate(self.root_cliques):
             if not self.allowed[root].all():
                 self.mode[i] = kernels.MASKED
-                self.extra[self._span(self.ties.roots, i)] = self._enter(self.allowed[root], root)
-        self.mode[len(self.root_cliques) :] = kernels.GIVEN
+                self.extra[self.span(i)] = self.enter(self.allowed[root], root)
+        self.mode[self.count :] = kernels.GIVEN
 
     def _take_absolute(self, zeros: bool) -> None:
         """sqrt(2) N / stddev |x - y| instead of N^2 / (2 stddev^2) (x - y)^2."""
@@ -201,179 +198,38 @@ class SplitProblem:
         known = [*self.data[self.data > 0], *(w for _, w, _ in self.below)]
         return float(np.median(known)) if known else 1.0
 
-    def _weigh(self) -> None:
-        """Weights that depend on the penalty."""
-        self.penalty = self.rho * self.pace
-        straight = self.slope > 0
-        self.pull[straight] = self.slope[straight] / self.penalty[straight]
-        for i, copy in enumerate(self.copies):
-            self.penalty[len(self.root_cliques) + i] = self.rho * max(
-                copy.weight * copy.stiffness, 1e-12
-            )
-        whole = self.data + self.penalty
-        self.mix = self.penalty / whole
-        fan = self.ties.down
-        owner = np.repeat(np.arange(len(whole)), np.diff(fan.ptr))
-        self.edge_weight = whole[owner] / fan.summed
-        total = (
-            np.bincount(fan.node, self.edge_weight, minlength=len(self.base_share))
-            + self.base_share
-        )
-        self.share = 1.0 / np.maximum(total, 1e-300)
-
-    # -- one iteration ---------------------------------------------------------------------------
-
-    def project(self) -> None:
-        """Messages and node targets of the consistent point closest to 2 prox(v) - v and the data."""
-        t, n, d, i = self.ties.roots, self.ties.nodes, self.ties.down, self.ties.inner
-        kernels.gather(
-            self.v, self._kept(), self.y, self.extra, self.mode, self.pull, self.mix, self.x, self.msg, self.chunk,
-            t.at, t.rows, t.inner, d.ptr, d.direct, self.down_edge, d.node, d.owner, d.kind, d.map_at,
-            d.msg_at, d.width, d.maps, n.rows, n.inner,
-        )  # fmt: skip
-        for level in self.levels:
-            kernels.average(
-                self.msg, self.target, self.base, self.edge_weight, self.share, level, n.at, n.rows, n.inner,
-                self.incoming[0], self.incoming[1], d.msg_at,
-            )  # fmt: skip
-            kernels.adjust_nodes(
-                self.target, self.node_msg, level, n.at, n.rows, n.inner, i.ptr, i.direct, self.inner_edge, i.node,
-                i.owner, i.coef, i.kind, i.map_at, i.msg_at, i.width, i.maps,
-            )  # fmt: skip
-
-    def _spread(self, update: bool) -> None:
-        t, n, d = self.ties.roots, self.ties.nodes, self.ties.down
-        kernels.scatter(
-            update, self.v, self._kept(), self.y, self.extra, self.mode, self.pull, self.data, self.penalty, RELAX,
-            self.stats, self.x, self.target, self.msg, self.chunk, t.at, t.rows, t.inner, d.ptr, d.direct, d.node, d.owner,
-            d.coef, d.kind, d.map_at, d.msg_at, d.width, d.maps, n.at, n.rows, n.inner,
-        )  # fmt: skip
-
-    def _kept(self) -> Buffer:
-        """Room for z; plain non-negativity needs none."""
-        if len(self.z) != len(self.v) and np.any(self.mode):
-            self.z = np.empty_like(self.v)
-        return self.z
-
-    def iterate(self) -> None:
-        with threads_for(self.work):
-            self._solve_copies()
-            self.project()
-            self._spread(True)
-
-    def _solve_copies(self) -> None:
-        """z of the tables that carry a query: least squares pulled towards v."""
-        for k, copy in enumerate(self.copies):
-            i = len(self.root_cliques) + k
-            span = self._span(self.ties.roots, i)
-            flat = self._leave(self.v[span], copy.clique)
-            z = copy.prox(flat.reshape(-1), self.penalty[i])
-            self.extra[span] = self._enter(
-                z.reshape(self.domain.shape_of(copy.clique)), copy.clique
-            )
-
-    # -- the certificate -------------------------------------------------------------------------
-
-    def check(self, x: Buffer) -> Check:
-        """Objective, feasible objective and lower bound at the current v; x receives the consistent point."""
-        with threads_for(self.work):
-            self._solve_copies()
-            self.project()
-            self._spread(False)
-        np.copyto(x, self.x)
-        gap, move, fit, off, cross, square, least, term, _more = self.stats.T
-        count = len(self.root_cliques)
-        value = float(fit.sum()) + self.constant
-        bound = value + float(term.sum())
-        # Mixing s of the uniform point into x: f(x) + s <grad, u - x> + s^2/2 |u - x|^2_w, u = 1/n on every table.
-        cells = self.ties.roots.cells
-        shrink = float(least[:count].max(initial=0.0))
-        slope = float(self.data @ (off / cells - cross))
-        curve = float(self.data @ (1.0 / cells - 2.0 / cells + square))
-        for s, w, y in self.below:
-            part = self.target[self._span(self.ties.nodes, s)]
-            value += 0.5 * w * float(np.square(part - y).sum())
-            bound += 0.5 * w * float(np.square(part - y).sum())
-            slope += w * float((part - y) @ (1.0 / len(y) - part))
-            curve += w * float(np.square(1.0 / len(y) - part).sum())
-        for k, copy in enumerate(self.copies):
-            span = self._span(self.ties.roots, count + k)
-            at_x = self._leave(x[span], copy.clique).reshape(-1)
-            at_z = self._leave(self.extra[span], copy.clique).reshape(-1)
-            bound += copy.value(at_z)
-            mixed = copy.line(at_x, 1.0 / len(at_x) - at_x)
-            value += mixed[0]
-            slope += mixed[1]
-            curve += mixed[2]
-        objective = value + shrink * slope + 0.5 * shrink**2 * curve
-        if np.any(self.slope):
-            mixed_in = (1.0 - shrink) * x + shrink * np.repeat(1.0 / cells, cells)
-            away = np.add.reduceat(np.abs(mixed_in - self.y), self.ties.roots.at)
-            objective += float(self.slope @ away)
-        norm = self.penalty
-        return Check(
-            value,
-            objective,
-            bound,
-            float(np.sqrt(norm @ gap)),
-            float(np.sqrt(norm @ move)),
-            shrink,
-            0.5 * EXACT**2 * float(self.own.sum()) * 1e6,
-        )
-
-    def penalise(self, rho: float) -> None:
-        """Set the penalty; with none, the consistent point is the least squares fit to the data alone."""
-        self.rho = rho
-        self._weigh()
-
-    def rescale(self, factor: float) -> None:
-        """Change the penalty by a factor; the multipliers penalty * (v - z) stay what they are."""
-        self.rho *= factor
-        z = self.nonnegative()
-        self.v -= z
-        self.v /= factor
-        self.v += z
-        self.pull /= factor
-        self._weigh()
-
-    @property
-    def work(self) -> int:
-        """Cells, counted tenfold where each needs a transcendental equation solved."""
-        return self.cells * (10 if kernels.ENTROPIC in self.mode else 1)
-
-    @property
-    def plain(self) -> bool:
-        """Whether the tables of the graph are held non-negative, and nothing more is asked of their cells."""
-        own = self.mode[: len(self.root_cliques)]
-        return self.allowed is None and bool(np.all(own == kernels.NONNEGATIVE))
-
-    def nonnegative(self) -> Buffer:
-        """z, table by table in one compiled call."""
-        z = np.empty_like(self.v)
-        t = self.ties.roots
-        with threads_for(self.work):
-            kernels.prox_all(self.v, self.extra, self.mode, self.pull, z, t.at, t.rows, t.inner)
-        return z
-
     # -- tables in and out -----------------------------------------------------------------------
 
-    def _span(self, tables: Tables, i: int) -> slice:
-        lo = int(tables.at[i])
-        return slice(lo, lo + int(tables.rows[i] * tables.inner[i]))
+    def span(self, i: int) -> slice:
+        """Where table i lies in a buffer of root cells."""
+        return self.ties.roots.span(i)
 
-    def _order(self, clique: Clique) -> list[int]:
-        """Axes of a domain-order table in engine order: by size, then by place in the domain."""
-        if self._ascending:
-            return list(range(len(clique)))
-        return sorted(range(len(clique)), key=lambda i: (self.domain[clique[i]], i))
-
-    def _enter(self, table: Buffer, clique: Clique) -> Buffer:
+    def enter(self, table: Buffer, clique: Clique) -> Buffer:
+        """A table in domain order as cells in engine order (by size, then by place in the domain)."""
         return np.ascontiguousarray(table.transpose(self._order(clique))).reshape(-1)
 
-    def _leave(self, flat: Buffer, clique: Clique) -> Buffer:
+    def leave(self, flat: Buffer, clique: Clique) -> Buffer:
+        """Cells in engine order as a table in domain order."""
         order = self._order(clique)
         shape = [self.domain[clique[i]] for i in order]
         return flat.reshape(shape).transpose(np.argsort(order))
+
+    def vector(self, x: Buffer) -> CliqueVector:
+        """Root tables as a vector in domain order."""
+        out = CliqueVector(self.layout)
+        for i, clique in enumerate(self.root_cliques):
+            out[clique][...] = self.leave(x[self.span(i)], clique)
+        return out
+
+    def mixed(self, x: Buffer, share: float) -> Buffer:
+        """x with that share of the uniform table mixed into every table."""
+        cells = self.ties.roots.cells
+        return (1.0 - share) * x + share * np.repeat(1.0 / cells, cells)
+
+    def _order(self, clique: Clique) -> list[int]:
+        if self._ascending:
+            return list(range(len(clique)))
+        return sorted(range(len(clique)), key=lambda i: (self.domain[clique[i]], i))
 
     def _names(self, members: tuple[int, ...]) -> Clique:
         """A node's members are ranks in engine order."""
@@ -387,9 +243,61 @@ class SplitProblem:
     def _by_rank(self) -> list[str]:
         return [self.domain.attributes[i] for i in engine_order(self.domain)]
 
-    def vector(self, x: Buffer) -> CliqueVector:
-        """Root tables as a vector in domain order."""
-        out = CliqueVector(self.layout)
-        for i, clique in enumerate(self.root_cliques):
-            out[clique][...] = self._leave(x[self._span(self.ties.roots, i)], clique)
-        return out
+
+# -- queries -----------------------------------------------------------------------------------------
+
+
+class QueryCopy:
+    """w/2 ||Q z - y||^2 in probability scale, and its prox argmin_z w/2 ||Q z - y||^2 + penalty/2 ||z - v||^2."""
+
+    def __init__(self, clique: Clique, query: Query, values: Buffer, weight: float) -> None:
+        self.clique = clique
+        self.query = query
+        self.values = values
+        self.weight = weight
+        self._pull = query.adjoint(values)
+        self._gram = query.gram() if query.cells <= DENSE_CELLS else None
+        self._factor: tuple[float, tuple[Buffer, bool]] | None = None
+        self._last: Buffer | None = None
+
+    @property
+    def stiffness(self) -> float:
+        """A typical squared singular value, the scale for the penalty."""
+        if self._gram is not None:
+            return float(np.trace(self._gram)) / self.query.cells
+        return self.query.column_norm**2
+
+    def prox(self, v: Buffer, penalty: float) -> Buffer:
+        ratio = penalty / self.weight
+        right = self._pull + ratio * v
+        if self._gram is not None:
+            if self._factor is None or self._factor[0] != ratio:
+                self._factor = (ratio, cho_factor(self._gram + ratio * np.eye(len(v))))
+            return cho_solve(self._factor[1], right)
+        normal = cast(Any, LinearOperator)(  # its stub knows the subclass form only
+            (len(v), len(v)),
+            matvec=lambda z: self.query.adjoint(self.query.apply(z)) + ratio * z,
+            dtype=np.float64,
+        )
+        start = v if self._last is None else self._last
+        z, _ = cg(normal, right, x0=start, rtol=1e-11, maxiter=200)
+        self._last = z
+        return z
+
+    def value(self, z: Buffer) -> float:
+        return 0.5 * self.weight * float(np.square(self.query.apply(z) - self.values).sum())
+
+    def line(self, x: Buffer, d: Buffer) -> tuple[float, float, float]:
+        """Value at x, slope and curvature along d."""
+        residual, along = self.query.apply(x) - self.values, self.query.apply(d)
+        return (
+            0.5 * self.weight * float(residual @ residual),
+            self.weight * float(residual @ along),
+            self.weight * float(along @ along),
+        )
+
+
+def make_copies(rest: Iterable[BoundMeasurement], total: float) -> tuple[QueryCopy, ...]:
+    return tuple(
+        QueryCopy(m.clique, m.query, m.values / total, (total / m.stddev) ** 2) for m in rest
+    )

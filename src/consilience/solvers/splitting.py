@@ -1,42 +1,39 @@
 """Splitting: Problem 2 with weighted squared loss, by Douglas-Rachford in the residual basis. Linear passes, no step size.
 
-The problem and one iteration are in `split_problem.py`; here is the loop around it, with its stopping and its end.
+The problem is in `split_problem.py`, one iteration and its certificate in `split_iteration.py`; here they become a method of the
+loop, with what decides that it ends and the feasible point that it ends with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.errors import LossError
+from consilience.loop import Check, Goal, iterate
 from consilience.measurements import SquaredLoss
+from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.polish import sum_from_parents
-from consilience.solvers.solution import Iteration, Solution
-from consilience.solvers.split_check import Check
-from consilience.solvers.split_problem import SplitProblem, Structure
-from consilience.solvers.structural_zeros import inner_point, respect
-from consilience.status import CONVERGED, Status, as_asked, out_of_iterations
+from consilience.solvers.feasible import inner_point, respect
+from consilience.solvers.solution import Solution
+from consilience.solvers.split_iteration import (
+    Certificate,
+    SplitIteration,
+    SplittingState,
+    certify,
+)
+from consilience.solvers.split_problem import SplitProblem
+from consilience.status import CONVERGED, out_of_iterations
 from consilience.tree.point import TreePoint
 
 CHECK = 10
 DEFAULT_ITERATIONS = 20_000
-
-
-@dataclass
-class SplittingState:
-    """What a continued solve needs: the buffer v and the penalty, relative to the data weights; what was compiled, if known."""
-
-    v: Buffer
-    rho: float
-    structure: Structure | None = None
-
-    def copy(self) -> SplittingState:
-        return SplittingState(self.v.copy(), self.rho, self.structure)
+MOST_CHANGES = 30
+"""Changes of the penalty in one solve."""
 
 
 def splitting(
@@ -48,10 +45,11 @@ def splitting(
     state: SplittingState | None = None,
     possible: Mapping[Clique, Buffer] | None = None,
     absolute: bool = False,
-    callback: Callable[[Iteration], None] | None = None,
+    progress: Progress | None = None,
 ) -> Solution:
     """Minimise a squared loss over L(graph); the solution's tau has one table per region of the graph.
 
+    `state` of an earlier solution is a warm start, over the same graph or over one that has more or fewer cliques.
     `absolute` replaces the squares by sqrt(2) |N tau - y| / stddev, the exact likelihood of Laplace noise (soft thresholds); it
     takes plain measurements of regions without parents.
     """
@@ -61,73 +59,44 @@ def splitting(
             f"the splitting solver takes a SquaredLoss, got {type(loss).__name__}; use solver='prox'"
         )
     known = None if state is None else state.structure
-    solver = SplitProblem(graph, loss, possible, absolute, known)
-    if state is not None:
-        solver.v[...] = state.v
-        solver.penalise(state.rho)
-    return run(solver, began, iterations, tolerance, callback)
+    problem = SplitProblem(graph, loss, possible, absolute, known)
+    return solve(problem, iterations, tolerance, state=state, progress=progress, began=began)
 
 
-def run(
-    solver: SplitProblem,
-    began: float,
+def solve(
+    problem: SplitProblem,
     iterations: int | None,
     tolerance: float,
-    callback: Callable[[Iteration], None] | None,
+    *,
+    state: SplittingState | None = None,
+    progress: Progress | None = None,
+    began: float | None = None,
 ) -> Solution:
-    limit = DEFAULT_ITERATIONS if iterations is None else iterations
-    x = np.empty_like(solver.v)
-    done, every, status = 0, CHECK, None
-    best_bound = -np.inf
-    look = solver.check(x)
-    changes, next_try = 0, 0
-    tree = TreePoint.of(solver.graph) if solver.plain else None
-    end: End | None = None
-    while done < limit:
-        for _ in range(min(every, limit - done)):
-            solver.iterate()
-            done += 1
-        look = solver.check(x)
-        best_bound = max(best_bound, look.bound)
-        look = replace(look, bound=min(best_bound, look.objective))
-        if callback is not None:
-            callback(Iteration(done, look.objective * solver.scale, look.gap, look.shrink))
-        certain = look.gap <= tolerance and solver.allowed is None
-        if iterations is None and (certain or (done >= next_try and _near(look, tolerance, tree))):
-            end = finish(solver, x, look, tree)
-            least = max(abs(end.objective), look.floor * solver.scale)
-            if end.objective - best_bound * solver.scale <= tolerance * least:
-                status = CONVERGED
-                break
-            end, next_try = None, int(1.2 * done)
-        every = min(50, max(CHECK, done // 5))
-        ratio = look.primal / max(look.dual, 1e-300)
-        if changes < 30 and (ratio > 3.0 or ratio < 1 / 3.0):
-            solver.rescale(float(np.clip(np.sqrt(ratio), 0.5, 2.0)))
-            changes += 1
-    end = finish(solver, x, look, tree) if end is None else end
-    bound = min(max(best_bound, look.bound) * solver.scale, end.objective)
-    if status is None:
-        gap = (end.objective - bound) / max(abs(end.objective), look.floor * solver.scale)
-        status = _unfinished(done, iterations, gap, tolerance)
-    return Solution(
-        end.tau, end.objective, bound, end.violation, done, perf_counter() - began, status, "splitting",
-        SplittingState(solver.v, solver.rho, solver.structure), None, look.floor * solver.scale,
-    )  # fmt: skip
-
-
-def _near(look: Check, tolerance: float, tree: TreePoint | None) -> bool:
-    """Whether an end is worth trying: the mixture is close enough or, on a tree, the point before mixing is."""
-    size = max(abs(look.consistent), look.floor)
-    return look.gap <= tolerance or (
-        tree is not None and look.consistent - look.bound <= 2 * tolerance * size
+    """Solve a compiled problem; `began` is when the work on it did, for the solution's seconds."""
+    began = perf_counter() if began is None else began
+    if state is not None and not state.fits(problem):
+        state = state.carried_into(problem)
+    run = iterate(
+        _Splitting(problem, state, tolerance if iterations is None else None),
+        limit=DEFAULT_ITERATIONS if iterations is None else iterations,
+        tolerance=tolerance if iterations is None else None,
+        when=lambda done: done + min(50, max(CHECK, done // 5)),
+        progress=progress,
     )
-
-
-def _unfinished(done: int, asked: int | None, gap: float, tolerance: float) -> Status:
-    if asked is not None:
-        return CONVERGED if gap <= tolerance else as_asked(done)
-    return out_of_iterations(done, gap, tolerance, "the relative gap")
+    last, scale = run.state, problem.scale
+    found = last.found
+    end = finish(last.iteration, found, last.tree) if last.end is None else last.end
+    bound = min(max(last.bound, found.bound) * scale, end.objective)
+    gap = (end.objective - bound) / max(abs(end.objective), found.floor * scale)
+    status = run.status
+    if iterations is not None and gap <= tolerance:
+        status = CONVERGED
+    elif iterations is None and not status.converged:
+        status = out_of_iterations(run.iterations, gap, tolerance, Goal.GAP)
+    return Solution(
+        end.tau, end.objective, bound, end.violation, run.iterations, perf_counter() - began, status, "splitting",
+        last.iteration.state, None, found.floor * scale,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,32 +108,108 @@ class End:
     objective: float
 
 
-def finish(solver: SplitProblem, x: Buffer, look: Check, tree: TreePoint | None = None) -> End:
+@dataclass
+class _Working:
+    """What changes in a solve: the iteration, its last certificate, the best bound, and the end once there is one."""
+
+    iteration: SplitIteration
+    tree: TreePoint | None
+    bound: float = -np.inf
+    changes: int = 0
+    next_try: int = 0
+    end: End | None = None
+    found: Certificate = field(init=False)
+
+
+class _Splitting:
+    """Splitting as a method of the loop; `tolerance` None: no end is looked for before the last iteration."""
+
+    def __init__(
+        self, problem: SplitProblem, warm: SplittingState | None, tolerance: float | None
+    ) -> None:
+        self.problem = problem
+        self.warm = warm
+        self.tolerance = tolerance
+
+    def start(self) -> _Working:
+        tree = TreePoint.of(self.problem.graph) if self.problem.plain else None
+        return _Working(SplitIteration(self.problem, self.warm), tree)
+
+    def step(self, state: _Working, most: int) -> int:
+        state.iteration.step()
+        return 1
+
+    def check(self, state: _Working, done: int) -> Check:
+        found = certify(state.iteration)
+        state.bound = max(state.bound, found.bound)
+        state.found = found = replace(found, bound=min(state.bound, found.objective))
+        check = Check(found.objective * self.problem.scale, found.gap, found.shrink, ready=False)
+        if self._worth_trying(state, done):
+            tried = self._try_to_end(state, done)
+            if tried is not None:
+                return tried
+        if done:
+            self._adapt(state)
+        return check
+
+    def _worth_trying(self, state: _Working, done: int) -> bool:
+        """Whether an end may be good enough: the mixture is close or, on a tree, the point before mixing is."""
+        tolerance, found = self.tolerance, state.found
+        if tolerance is None:
+            return False
+        if found.gap <= tolerance:
+            return self.problem.allowed is None or done >= state.next_try
+        size = max(abs(found.consistent), found.floor)
+        near = state.tree is not None and found.consistent - found.bound <= 2 * tolerance * size
+        return near and done >= state.next_try
+
+    def _try_to_end(self, state: _Working, done: int) -> Check | None:
+        """The check of a feasible point that meets the tolerance; None if it does not, and then not again soon."""
+        assert self.tolerance is not None
+        scale = self.problem.scale
+        end = finish(state.iteration, state.found, state.tree)
+        least = max(abs(end.objective), state.found.floor * scale)
+        left = end.objective - state.bound * scale
+        if left <= self.tolerance * least:
+            state.end = end
+            return Check(end.objective, min(max(0.0, left) / least, self.tolerance), end.violation)
+        state.next_try = int(1.2 * done)
+        return None
+
+    def _adapt(self, state: _Working) -> None:
+        """Balance the residuals: a penalty that makes one much larger than the other is changed."""
+        ratio = state.found.primal / max(state.found.dual, 1e-300)
+        if state.changes < MOST_CHANGES and (ratio > 3.0 or ratio < 1 / 3.0):
+            state.iteration.rescale(float(np.clip(np.sqrt(ratio), 0.5, 2.0)))
+            state.changes += 1
+
+
+def finish(iteration: SplitIteration, found: Certificate, tree: TreePoint | None = None) -> End:
     """The feasible point on every region; on a junction tree the better of two.
 
     Where cells are impossible mixing with the uniform table will not do: they are emptied and sweeps restore consistency.
     """
-    graph, tau = solver.graph, feasible(solver, x, look.shrink)
-    if solver.allowed is not None:
-        tau, violation = respect(graph, tau, solver.allowed, inner_point(graph, solver.allowed))
-        return End(tau, violation, solver.loss.bind(graph.layout).value_and_grad(tau.values)[0])
-    objective = look.objective * solver.scale
+    problem = iteration.problem
+    graph, tau = problem.graph, feasible(problem, iteration.x, found.shrink)
+    if problem.allowed is not None:
+        tau, violation = respect(graph, tau, problem.allowed, inner_point(graph, problem.allowed))
+        return End(tau, violation, problem.loss.bind(graph.layout).value_and_grad(tau.values)[0])
+    objective = found.objective * problem.scale
     if tree is not None:
-        other = tree.near(solver.vector(solver.nonnegative()))
-        value = solver.loss.bind(graph.layout).value_and_grad(other.values)[0]
+        other = tree.near(problem.vector(iteration.prox()))
+        value = problem.loss.bind(graph.layout).value_and_grad(other.values)[0]
         tau, objective = (other, value) if value < objective else (tau, objective)
     return End(tau, graph.local_polytope_violation(tau), objective)
 
 
-def feasible(solver: SplitProblem, x: Buffer, shrink: float) -> CliqueVector:
+def feasible(problem: SplitProblem, x: Buffer, shrink: float) -> CliqueVector:
     """Roots mixed with the uniform table until nothing is negative, all other regions summed from a parent."""
-    graph = solver.graph
-    count = solver.ties.roots.cells
+    graph = problem.graph
     if shrink > 0.0:
-        x = (1.0 - shrink) * x + shrink * np.repeat(1.0 / count, count)
+        x = problem.mixed(x, shrink)
     x = np.maximum(x, 0.0)
     tau = CliqueVector(graph.layout)
-    for i, clique in enumerate(solver.root_cliques):
-        tau[clique][...] = solver._leave(x[solver._span(solver.ties.roots, i)], clique)
-    sum_from_parents(graph, tau)
+    for i, clique in enumerate(problem.root_cliques):
+        tau[clique][...] = problem.leave(x[problem.span(i)], clique)
+    graph.sum_from_parents(tau)
     return tau

@@ -24,6 +24,7 @@ from scipy.special import wrightomega
 from consilience.domain import Buffer, Clique, CliqueVector, Domain, maximal
 from consilience.memory import parse_bytes
 from consilience.progress import Progress, Step, quiet
+from consilience.regions.region_graph import Kind
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.tree.answers import Backbone, TreeAnswers
@@ -89,7 +90,7 @@ def backbone_of(
         report(ROUNDS + FINISH * step.done // (step.total or 1))
 
     theta = None if start is None else start.fit.theta
-    whole = growth.support(list(known.cliques), always=known.graph.kind == "junction tree")
+    whole = growth.support(list(known.cliques), always=known.graph.kind is Kind.JUNCTION_TREE)
     if whole is not None:
         fit = growth.fit(whole, list(known.cliques), theta, finishing)
         report(ROUNDS + FINISH)

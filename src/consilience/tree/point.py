@@ -14,7 +14,7 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.regions.junction_tree import JunctionTree, Rooting
-from consilience.regions.region_graph import RegionGraph
+from consilience.regions.region_graph import Kind, RegionGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class TreePoint:
     @classmethod
     def of(cls, graph: RegionGraph) -> TreePoint | None:
         """None where the graph is not a junction tree's."""
-        if graph.kind != "junction tree":
+        if graph.kind is not Kind.JUNCTION_TREE:
             return None
         roots = [graph.regions[i] for i in graph.roots]
         tree = JunctionTree.of(graph.domain, roots)

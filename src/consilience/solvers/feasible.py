@@ -1,4 +1,8 @@
-"""Structural zeros: cells that can not occur, as 0/1 tables on the regions, and points of L(G) that respect them."""
+"""Points of the local polytope: from nearly consistent tables to tables that agree, and cells that cannot occur.
+
+Sweeps bring beliefs close (they are KL projections, so they keep zeros and stay near); the last digits come from
+rebuilding every child as its first parent's marginal, so that what is left is measured, not assumed.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,43 @@ import numpy as np
 
 from consilience.domain import CliqueVector
 from consilience.errors import DomainError
-from consilience.oracles.beliefs import Beliefs
+from consilience.kernels.tables import FLOOR
+from consilience.loop import Goal, iterate
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.solvers.polish import polish
+from consilience.solvers.beliefs import Beliefs
+from consilience.solvers.convex_gbp import Sweeps
 
-FEASIBLE = 1e-9
+POLISHED = 1e-11
 MOST_SWEEPS = 20_000
+FEASIBLE = 1e-9
+
+
+def polish_tables(graph: RegionGraph, roots: CliqueVector) -> tuple[CliqueVector, float]:
+    """Consistent tau and the violation that is left, from positive tables of the regions without parents that nearly agree."""
+    wiring = Wiring.of(graph)
+    vector = CliqueVector(graph.layout)
+    for r in graph.roots:
+        vector[graph.regions[r]][...] = roots[graph.regions[r]]
+    graph.sum_from_parents(vector)
+    beliefs = Beliefs.uniform(wiring)
+    beliefs.tau = np.maximum(wiring.enter(vector), FLOOR)
+    beliefs.settle()
+    return polish(graph, beliefs, limit=2000)
+
+
+def polish(
+    graph: RegionGraph, beliefs: Beliefs, limit: int = MOST_SWEEPS
+) -> tuple[CliqueVector, float]:
+    """Consistent, non-negative tau and the violation that is left; the given beliefs stay as they are."""
+    state = beliefs.copy()
+    iterate(Sweeps(state, "sequential"), limit=limit, tolerance=POLISHED, goal=Goal.VIOLATION)
+    state.settle()
+    tau = state.marginals()
+    return tau, graph.local_polytope_violation(tau)
+
+
+# -- structural zeros: cells that cannot occur, as 0/1 tables on the regions ------------------------------
 
 
 def masks_of(graph: RegionGraph, possible: Mapping[Any, Any]) -> CliqueVector:

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, CliqueVector, dot
 from consilience.errors import RegionGraphError
 from consilience.kernels import sweep as kernels
-from consilience.kernels.agreement import combine
-from consilience.kernels.tables import FLOOR, project
-from consilience.kernels.threads import threads_for
+from consilience.kernels.agreement import Belief, Messages, combine
+from consilience.kernels.options import threads_for
+from consilience.kernels.tables import FLOOR, Shapes, Work, project
 from consilience.regions.schedule import Stage, schedule
-from consilience.regions.wiring import Ints, Wiring, chunks
+from consilience.regions.wiring import Wiring, chunks
 
 Marks = NDArray[np.uint8]
 
@@ -48,37 +48,42 @@ class Beliefs:
         self.violation = violation
         self.drift: Buffer = np.zeros(wiring.edges.length)
         """Logarithms of the factors that the sweeps since the last step applied, edge by edge."""
-        self._creditor: Sweeper | None = None
+        self._sweeper: Sweeper | None = None
 
-    def pay(self) -> None:
-        """Apply what the last sweep left to do."""
-        if self._creditor is not None:
-            self._creditor.collect()
+    def apply_pending(self) -> None:
+        """Apply the factors that the last sweep left to do."""
+        if self._sweeper is not None:
+            self._sweeper.apply_pending()
+
+    @property
+    def arrays(self) -> Belief:
+        """The beliefs as they are, factors that are still to be applied left out."""
+        return Belief(self._tau, self._shift, self._mass)
 
     @property
     def tau(self) -> Buffer:
-        self.pay()
+        self.apply_pending()
         return self._tau
 
     @tau.setter
     def tau(self, values: Buffer) -> None:
-        self.pay()
+        self.apply_pending()
         self._tau = values
 
     @property
     def shift(self) -> Buffer:
-        self.pay()
+        self.apply_pending()
         return self._shift
 
     @shift.setter
     def shift(self, values: Buffer) -> None:
-        self.pay()
+        self.apply_pending()
         self._shift = values
 
     @property
     def mass(self) -> Buffer:
         """What each table still has to be divided by."""
-        self.pay()
+        self.apply_pending()
         return self._mass
 
     @classmethod
@@ -130,21 +135,14 @@ class Beliefs:
 
     def settle(self) -> None:
         """Bring every belief to mass one. Steps leave the last division to the next pass over the cells."""
-        t = self.wiring.tables
-        with threads_for(len(self.tau)):
-            kernels.settle(self.tau, self.shift, self.mass, t.at, t.rows, t.inner)
+        self.apply_pending()
+        with threads_for(len(self._tau)):
+            kernels.settle(self.arrays, self.wiring.tables.shapes)
 
     @property
     def dual(self) -> float:
         """D(lambda), exact once the beliefs are settled. Problem 3's value is at least -D."""
         return dot(self.wiring.kappa, self.shift)
-
-    def peaks(self) -> Buffer:
-        """max over x of B_r(x) / kappa_r, per region."""
-        t = self.wiring.tables
-        out = np.empty(len(t.at))
-        kernels.peak(self.tau, out, t.at, t.rows, t.inner)
-        return np.log(np.maximum(out, FLOOR)) + self.shift
 
     def marginals(self) -> CliqueVector:
         return self.wiring.leave(self.tau)
@@ -163,33 +161,36 @@ class Beliefs:
 
 
 class Sweeper:
-    """Runs sweeps of one schedule over `Beliefs`; holds the messages as scratch."""
+    """Runs sweeps of one schedule over `Beliefs`; holds the messages as scratch.
+
+    Regions that only the first stage touches wait: what a sweep asks of them is applied by the next pass over the tables,
+    or when their beliefs are read.
+    """
 
     def __init__(self, wiring: Wiring, name: str = "parallel") -> None:
         self.wiring = wiring
         self.stages = schedule(wiring, name)
         self._msg = np.empty(wiring.edges.length)
         self._lift = np.zeros(len(wiring.edges.parent))
-        self._gap = [np.zeros(len(s.children)) for s in self.stages]
+        self._gap = [np.zeros(len(s.children.region)) for s in self.stages]
         count = len(wiring.tables.members)
         self.square = np.zeros(count)
         self.cross = np.zeros(count)
         self.track = False
         """Whether sweeps keep the drift that `foresee` needs."""
-        self._debtor: Beliefs | None = None
-        self._nobody = np.zeros(count, np.uint8)
-        self._owes = _deferrable(self.stages, count)
+        self._pending: Beliefs | None = None
+        self._none = np.zeros(count, np.uint8)
+        self._waiting = _deferrable(self.stages, count)
         self._no_rate = np.zeros(count)
-        self._all = np.arange(count, dtype=np.int64)
-        self._all_chunk = chunks(wiring.tables.cells)
         # The mirror step visits every region once and sums down the first stage's edges on the way.
-        ptr = np.zeros(count + 1, np.int64)
+        every, chunk = np.arange(count, dtype=np.int64), chunks(wiring.tables.cells)
+        ptr, edge = np.zeros(count + 1, np.int64), np.zeros(0, np.int64)
         if self.stages:
-            first = self.stages[0]
-            ptr[first.parents + 1] = np.diff(first.parent_ptr)
-        self._all_ptr = np.cumsum(ptr)
-        self._no_ptr = np.zeros(count + 1, np.int64)
-        self._all_edge = self.stages[0].parent_edge if self.stages else np.zeros(0, np.int64)
+            first = self.stages[0].parents
+            ptr[first.region + 1] = np.diff(first.ptr)
+            edge = first.edge
+        self._step_and_sum = Work(chunk, every, np.cumsum(ptr), edge)
+        self._step_only = Work(chunk, every, np.zeros(count + 1, np.int64), edge)
 
     def sweep(self, state: Beliefs) -> None:
         """One pass over all stages; afterwards `state.violation` is the largest L1 gap met on an edge."""
@@ -214,98 +215,90 @@ class Sweeper:
     def _step(
         self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, foresee: bool = False
     ) -> None:
-        if self._debtor is not state or foresee:
-            self.collect()
-            state.pay()
-        state_owes = self._debtor is state
+        if self._pending is not state or foresee:
+            self.apply_pending()
+            state.apply_pending()
+        waiting = self._waiting if self._pending is state else self._none
         with threads_for(len(state._tau)):
             if foresee:
-                self._mirror(mode, state, other, rate, self._no_ptr, self._nobody)
+                self._mirror(mode, state, other, rate, self._step_only, self._none)
                 self._repeat_drift(state)
                 mode, other, rate = kernels.PLAIN, state._tau, self._no_rate
             elif mode != kernels.PLAIN and self.track:
                 state.drift[:] = 0.0
-            self._forgive(state)
-            self._mirror(
-                mode, state, other, rate, self._all_ptr, self._owes if state_owes else self._nobody
-            )
+            self._release(state)
+            self._mirror(mode, state, other, rate, self._step_and_sum, waiting)
             worst = 0.0
             for k, stage in enumerate(self.stages):
                 if k:
-                    self._project(state, stage)
+                    project(state._tau, self._msg, stage.parents, self._shapes, self.wiring.edges)
                 worst = max(worst, self._agree(state, k, stage))
             state.violation = worst
-        self._lend(state)
+        if self.stages:
+            self._pending, state._sweeper = state, self
 
     # -- factors that wait for the next pass over the tables ----------------------------------------
 
-    def collect(self) -> None:
+    def apply_pending(self) -> None:
         """Apply the factors that the last sweep left on the messages."""
-        state = self._debtor
+        state = self._pending
         if state is not None:
-            self._forgive(state)
+            self._release(state)
             with threads_for(len(state._tau)):
-                self._scale(state, self.stages[0], self._owes, 1)
+                self._scale(state, self.stages[0], self._waiting, 1)
 
-    def _lend(self, state: Beliefs) -> None:
-        if self.stages:
-            self._debtor, state._creditor = state, self
-
-    def _forgive(self, state: Beliefs) -> None:
-        self._debtor, state._creditor = None, None
+    def _release(self, state: Beliefs) -> None:
+        self._pending, state._sweeper = None, None
 
     # -- kernels --------------------------------------------------------------------------------------
 
+    @property
+    def _shapes(self) -> Shapes:
+        return self.wiring.tables.shapes
+
+    def _messages(self, state: Beliefs) -> Messages:
+        return Messages(self._msg, self._lift, state.drift)
+
     def _mirror(
-        self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, ptr: Ints, owes: Marks
+        self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, work: Work, waiting: Marks
     ) -> None:
-        t, e = self.wiring.tables, self.wiring.edges
+        slope = kernels.Slope(other, rate, self.square, self.cross)
+        messages = self._messages(state)
         kernels.step(
-            mode, state._tau, state._shift, state._mass, other, rate, self.square, self.cross, owes, self._lift, self._msg,
-            self._all_chunk, self._all, ptr, self._all_edge, t.at, t.rows, t.inner, e.kind, e.map_at, e.msg_at, e.width, e.maps,
-        )  # fmt: skip
+            mode, state.arrays, slope, waiting, messages, work, self._shapes, self.wiring.edges
+        )
 
     def _repeat_drift(self, state: Beliefs) -> None:
-        t, e = self.wiring.tables, self.wiring.edges
+        messages, kappa = self._messages(state), self.wiring.kappa
         self._lift[:] = 0.0
         for s in self.stages:
             kernels.foresee(
-                state._tau, self._msg, state.drift, self.wiring.kappa, s.children, s.child_ptr, s.child_edge, e.parent,
-                t.at, t.rows, t.inner, e.msg_at,
-            )  # fmt: skip
-            self._scale(state, s, self._nobody, 0)
-
-    def _project(self, state: Beliefs, s: Stage) -> None:
-        t, e = self.wiring.tables, self.wiring.edges
-        project(
-            state._tau, self._msg, s.chunk, s.parents, s.parent_ptr, s.parent_edge, t.at, t.rows, t.inner,
-            e.kind, e.map_at, e.msg_at, e.width, e.maps,
-        )  # fmt: skip
+                state._tau, messages, kappa, s.children, self._shapes, self.wiring.edges
+            )
+            self._scale(state, s, self._none, 0)
 
     def _agree(self, state: Beliefs, k: int, s: Stage) -> float:
-        t, e = self.wiring.tables, self.wiring.edges
-        gap = self._gap[k]
+        gap, kappa = self._gap[k], self.wiring.kappa
+        messages = self._messages(state)
         combine(
-            self.track, state._tau, state._shift, state._mass, self._msg, state.drift, gap, self._lift, s.weight,
-            self.wiring.kappa, s.children, s.child_ptr, s.child_edge, e.parent, t.at, t.rows, t.inner, e.msg_at,
+            self.track, state.arrays, messages, gap, kappa, s.children, self._shapes, self.wiring.edges
         )  # fmt: skip
-        self._scale(state, s, self._nobody if k else self._owes, 0)
+        self._scale(state, s, self._none if k else self._waiting, 0)
         return float(gap.max(initial=0.0))
 
-    def _scale(self, state: Beliefs, s: Stage, owes: Marks, owing: int) -> None:
-        t, e = self.wiring.tables, self.wiring.edges
+    def _scale(self, state: Beliefs, s: Stage, waiting: Marks, mark: int) -> None:
+        messages = self._messages(state)
         kernels.scale(
-            state._tau, state._shift, state._mass, owes, owing, self._msg, self._lift, s.chunk, s.parents, s.parent_ptr,
-            s.parent_edge, t.at, t.rows, t.inner, e.kind, e.map_at, e.msg_at, e.width, e.maps,
-        )  # fmt: skip
+            state.arrays, waiting, mark, messages, s.parents, self._shapes, self.wiring.edges
+        )
 
 
 def _deferrable(stages: tuple[Stage, ...], count: int) -> Marks:
     """Marks the regions that only the first stage touches: their factors can wait until the next pass sums them down."""
     marks = np.zeros(count, np.uint8)
     if stages:
-        marks[stages[0].parents] = 1
+        marks[stages[0].parents.region] = 1
         for stage in stages[1:]:
-            marks[stage.parents] = 0
-            marks[stage.children] = 0
+            marks[stage.parents.region] = 0
+            marks[stage.children.region] = 0
     return marks

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from consilience.domain import CliqueVector
 from consilience.errors import RegionGraphError
-from consilience.oracles.beliefs import Beliefs, Sweeper
+from consilience.loop import Check, Goal, iterate
+from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.status import CONVERGED, Status, out_of_iterations
+from consilience.solvers.beliefs import Beliefs, Sweeper
+from consilience.status import Status
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,24 @@ class FreeEnergySolution:
     status: Status
 
 
+class Sweeps:
+    """Sweeps of Convex-GBP over given beliefs, as a method of the loop: they go on until the regions agree."""
+
+    def __init__(self, state: Beliefs, schedule: str) -> None:
+        self.beliefs = state
+        self.sweeper = Sweeper(state.wiring, schedule)
+
+    def start(self) -> Beliefs:
+        return self.beliefs
+
+    def step(self, state: Beliefs, most: int) -> int:
+        self.sweeper.sweep(state)
+        return 1
+
+    def check(self, state: Beliefs, done: int) -> Check:
+        return Check(violation=state.violation)
+
+
 def solve_free_energy(
     graph: RegionGraph,
     theta: CliqueVector | None = None,
@@ -33,13 +52,13 @@ def solve_free_energy(
     iterations: int = 100_000,
     schedule: str = "sequential",
     state: Beliefs | None = None,
-    callback: Callable[[int, Beliefs], None] | None = None,
+    progress: Progress | None = None,
 ) -> FreeEnergySolution:
     """Sweep until the largest L1 gap along an edge is at most `tolerance`.
 
     Give theta, or a `state` to go on from (a warm start). `schedule` is "sequential" (full updates of regions that share no
     parent, fewest sweeps) or "parallel" (all regions of a level at once, damped, cheapest sweeps); in both the dual never
-    rises. `callback` sees the sweep number and the live state.
+    rises.
     """
     if (theta is None) == (state is None):
         raise RegionGraphError(
@@ -50,23 +69,18 @@ def solve_free_energy(
         state = start(Wiring.of(graph), theta)
     elif state.wiring.graph is not graph:
         raise RegionGraphError("the state must belong to this graph; it was made for another one")
-    sweeper = Sweeper(state.wiring, schedule)
-    done = 0
-    while done < iterations:
-        sweeper.sweep(state)
-        done += 1
-        if callback is not None:
-            state.settle()
-            callback(done, state)
-        if state.violation <= tolerance:
-            break
-    state.settle()
-    status = (
-        CONVERGED
-        if state.violation <= tolerance
-        else out_of_iterations(done, state.violation, tolerance, "the consistency violation")
+    run = iterate(
+        Sweeps(state, schedule),
+        limit=iterations,
+        tolerance=tolerance,
+        goal=Goal.VIOLATION,
+        stage="sweeps",
+        progress=progress,
     )
-    return FreeEnergySolution(state.marginals(), state, state.dual, state.violation, done, status)
+    state.settle()
+    return FreeEnergySolution(
+        state.marginals(), state, state.dual, state.violation, run.iterations, run.status
+    )
 
 
 def start(wiring: Wiring, theta: CliqueVector) -> Beliefs:
@@ -89,8 +103,14 @@ def convex_gbp(
     tolerance: float = 1e-9,
     iterations: int = 100_000,
     schedule: str = "sequential",
+    progress: Progress | None = None,
 ) -> CliqueVector:
     """Algorithm 2 to convergence: the pseudo-marginals that solve Problem 3 for these potentials."""
     return solve_free_energy(
-        graph, theta, tolerance=tolerance, iterations=iterations, schedule=schedule
+        graph,
+        theta,
+        tolerance=tolerance,
+        iterations=iterations,
+        schedule=schedule,
+        progress=progress,
     ).tau

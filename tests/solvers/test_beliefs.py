@@ -5,10 +5,10 @@ import pytest
 
 from consilience.domain import CliqueVector, Domain
 from consilience.errors import RegionGraphError
-from consilience.oracles.beliefs import Beliefs, Sweeper
-from consilience.oracles.convex_gbp import solve_free_energy, start
 from consilience.regions import RegionGraph
 from consilience.regions.wiring import Wiring
+from consilience.solvers.beliefs import Beliefs, Sweeper
+from consilience.solvers.convex_gbp import solve_free_energy, start
 
 D = Domain({"a": 3, "b": 2, "c": 4, "d": 2})
 GRAPH = RegionGraph.saturated(
@@ -99,9 +99,6 @@ def test_the_dual_is_what_its_formula_says() -> None:
     for region, kappa in zip(GRAPH.regions, GRAPH.counting_numbers, strict=True):
         expected += kappa * np.logaddexp.reduce(theta[region].reshape(-1) / kappa)
     assert state.dual == pytest.approx(expected, rel=1e-13)
-    peaks = state.peaks()
-    for i, (region, kappa) in enumerate(zip(GRAPH.regions, GRAPH.counting_numbers, strict=True)):
-        assert peaks[i] == pytest.approx(theta[region].max() / kappa, rel=1e-12)
 
 
 def test_sweeps_only_reparametrise() -> None:

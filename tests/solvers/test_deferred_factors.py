@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from consilience.domain import Domain
-from consilience.oracles.beliefs import Beliefs, Sweeper
 from consilience.regions import RegionGraph
 from consilience.regions.wiring import Wiring
+from consilience.solvers.beliefs import Beliefs, Sweeper
 
 DOMAIN = Domain({"a": 2, "b": 3, "c": 4, "d": 5, "e": 3})
 GRAPHS = {

@@ -1,0 +1,191 @@
+"""Loops over the cells of whole tables: what the splitting solver asks of single cells, priors of pairs, and the two ways to
+remove negative cells without changing a table's sum."""
+
+from __future__ import annotations
+
+from math import log as scalar_log
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+from consilience.kernels.elementary import exp, log
+from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.tables import Shapes
+
+NONNEGATIVE, MASKED, ENTROPIC, ABSOLUTE, GIVEN = 0, 1, 2, 3, 4
+"""What a root's prox is: clip at zero; clip and keep impossible cells at zero; pull towards a prior in KL; soft threshold
+around the data (and clip); given from outside."""
+
+BLOCK = 256
+"""Cells treated at once where several passes over them are needed."""
+LARGEST_FACTOR = 1e3
+"""Largest factor by which one step changes an entry of a prior's one-way marginal."""
+
+
+@njit(**LOOP)
+def wright_omega(q: Any, w: Any) -> None:
+    """w > 0 with w + log w = q, cell by cell: a start good to a few percent, then two steps of fourth order.
+
+    Each pass is a short loop of its own, because one long one would not vectorise.
+    """
+    for c in range(q.size):
+        e = exp(min(q[c], 1.0))
+        w[c] = e / (1.0 + 0.6 * e)
+    for c in range(q.size):
+        far = q[c] - log(max(q[c], 1.0))
+        w[c] = far if q[c] > 1.0 else w[c]
+    for _ in range(2):
+        for c in range(q.size):
+            rest = q[c] - w[c] - log(w[c])
+            up = 1.0 + w[c]
+            two = 2.0 * up * (up + 2.0 / 3.0 * rest)
+            w[c] *= 1.0 + rest / up * (two - rest) / (two - 2.0 * rest)
+
+
+@njit(**LOOP)
+def _entropic(v: Any, prior: Any, pull: float, z: Any) -> None:
+    """min pull (z log(z / prior) - z) + (z - v)^2 / 2 asks z + pull log z = v + pull log prior.
+
+    In w = z / pull that is w + log w = v / pull + log(prior / pull).
+    """
+    q, w = np.empty(BLOCK), np.empty(BLOCK)
+    for lo in range(0, v.size, BLOCK):
+        hi = min(lo + BLOCK, v.size)
+        values, base, out, ask = v[lo:hi], prior[lo:hi], z[lo:hi], q[: hi - lo]
+        for c in range(ask.size):
+            ask[c] = max(values[c] / pull + log(max(base[c], 1e-300) / pull), -600.0)
+        wright_omega(ask, w[: hi - lo])
+        for c in range(ask.size):
+            out[c] = pull * w[c] if base[c] > 0.0 else 0.0
+
+
+@njit(**LOOP)
+def prox_cells(mode: int, v: Any, extra: Any, pull: float, z: Any) -> None:
+    """z = prox(v), cell by cell. `pull` is the weight of the extra term over the penalty."""
+    if mode == NONNEGATIVE:
+        for c in range(v.size):
+            z[c] = max(v[c], 0.0)
+    elif mode == MASKED:
+        for c in range(v.size):
+            z[c] = max(v[c], 0.0) if extra[c] > 0.0 else 0.0
+    elif mode == ENTROPIC:
+        _entropic(v, extra, pull, z)
+    elif mode == ABSOLUTE:
+        for c in range(v.size):
+            gap = v[c] - extra[c]
+            moved = extra[c] + max(gap - pull, 0.0) + min(gap + pull, 0.0)
+            z[c] = max(moved, 0.0)
+    else:
+        for c in range(v.size):
+            z[c] = extra[c]
+
+
+@njit(**PARALLEL)
+def prox_all(v: Any, extra: Any, mode: Any, pull: Any, z: Any, tables: Shapes) -> None:
+    """z = prox(v) for every root."""
+    for r in prange(tables.at.size):
+        lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+        prox_cells(mode[r], v[lo:hi], extra[lo:hi], pull[r], z[lo:hi])
+
+
+# -- the prior of pairs that follows the fit ------------------------------------------------------------
+
+
+@njit(**LOOP)
+def _moved(old: Any, fit: Any, beyond: float, least: float) -> Any:
+    """old (fit / old)^beyond, normalised: at 1 the fit's own marginal, above 1 a step past it."""
+    whole = 0.0
+    for c in range(old.size):
+        before = max(old[c], least)
+        ratio = min(max(fit[c] / before, 1.0 / LARGEST_FACTOR), LARGEST_FACTOR)
+        old[c] = before * np.exp(beyond * scalar_log(ratio))
+        whole += old[c]
+    return old / whole
+
+
+@njit(**PARALLEL)
+def follow_pairs(
+    fit: Any, prior: Any, pairs: Any, tables: Shapes, beyond: float, least: float
+) -> None:
+    """Move the one-way marginals of each listed pair's prior to the fit's, and the prior to their product."""
+    for k in prange(pairs.size):
+        i = pairs[k]
+        lo, n, m = tables.at[i], tables.rows[i], tables.inner[i]
+        found, kept = fit[lo : lo + n * m].reshape(n, m), prior[lo : lo + n * m].reshape(n, m)
+        down = _moved(kept.sum(axis=1), found.sum(axis=1), beyond, least)
+        across = _moved(kept.sum(axis=0), found.sum(axis=0), beyond, least)
+        for r in range(n):
+            for c in range(m):
+                kept[r, c] = max(down[r] * across[c], least * least)
+
+
+# -- non-negativity with the same sum ----------------------------------------------------------------
+
+
+@njit(**LOOP)
+def norm_cut_one(x: Any) -> None:
+    """Negative cells become 0, and so do the smallest positive ones until as much mass is gone; the last only in part."""
+    owed, positive = 0.0, 0
+    for c in range(x.size):
+        if x[c] < 0.0:
+            owed -= x[c]
+            x[c] = 0.0
+        elif x[c] > 0.0:
+            positive += 1
+    if owed == 0.0:
+        return
+    place = np.empty(positive, np.int64)
+    kept = np.empty(positive)
+    i = 0
+    for c in range(x.size):
+        if x[c] > 0.0:
+            place[i] = c
+            kept[i] = x[c]
+            i += 1
+    order = np.argsort(kept, kind="mergesort")  # stable: equal cells go in table order
+    for i in range(positive):
+        taken = min(owed, kept[order[i]])
+        x[place[order[i]]] = kept[order[i]] - taken
+        owed -= taken
+        if owed <= 0.0:
+            return
+
+
+@njit(**LOOP)
+def norm_sub_one(x: Any) -> None:
+    """The closest table (Euclidean) without negative cells and with the same sum: max(x - s, 0) for one number s."""
+    total, lowest = 0.0, 0.0
+    for c in range(x.size):
+        total += x[c]
+        lowest = min(lowest, x[c])
+    if lowest >= 0.0:
+        return
+    if total <= 0.0:
+        x[:] = 0.0
+        return
+    ordered = np.sort(x)
+    above, shift = 0.0, 0.0
+    for i in range(x.size):
+        largest = ordered[x.size - 1 - i]
+        above += largest
+        s = (above - total) / (i + 1)
+        if largest <= s:
+            break
+        shift = s
+    for c in range(x.size):
+        x[c] = max(x[c] - shift, 0.0)
+
+
+@njit(**PARALLEL)
+def norm_cut_all(x: Any, at: Any, cells: Any) -> None:
+    """`norm_cut_one` of each table."""
+    for r in prange(at.size):
+        norm_cut_one(x[at[r] : at[r] + cells[r]])
+
+
+@njit(**PARALLEL)
+def norm_sub_all(x: Any, at: Any, cells: Any) -> None:
+    """`norm_sub_one` of each table."""
+    for r in prange(at.size):
+        norm_sub_one(x[at[r] : at[r] + cells[r]])

@@ -16,7 +16,7 @@ import numpy as np
 
 import consilience as cs
 from consilience.fits import reconstruct
-from consilience.inference import Model
+from consilience.model import Model
 
 FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SMALL = cs.Domain({"a": 2, "b": 3, "c": 4, "d": 2, "e": 3})

@@ -28,7 +28,7 @@ from time import perf_counter, process_time
 import numpy as np
 
 import consilience as cs
-from consilience.inference.out_of_model import inferred
+from consilience.model.out_of_model import inferred
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.tree.answers import Backbone
 from consilience.tree.growth import DEFAULT_MEMORY, backbone_of

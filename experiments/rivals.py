@@ -130,9 +130,8 @@ def planner(data: cs.Dataset, cliques: Cliques, epsilon: float, seed: int, fit: 
     if not fit:
         straight = ready.unbiased(release)
         return {c: np.asarray(straight[c]) for c in cliques}
-    model = cs.reconstruct(
-        data.domain, list(ready.evidence(release)), total=float(data.records), fit=cs.LeastSquares(consistency="local", tolerance=1e-4)
-    )  # fmt: skip
+    rough = cs.LeastSquares(consistency="local", tolerance=1e-4)
+    model = cs.reconstruct(data.domain, ready.evidence(release), float(data.records), rough)
     return dict(zip(cliques, model.marginals(cliques), strict=True))
 
 

@@ -21,7 +21,6 @@ from consilience.fits import (
     plan,
     reconstruct,
 )
-from consilience.inference import Model
 from consilience.measurements import (
     AbsoluteLoss,
     CustomLoss,
@@ -30,6 +29,7 @@ from consilience.measurements import (
     SquaredLoss,
     estimate_total,
 )
+from consilience.model import Model
 from consilience.records import Dataset
 from consilience.regions import RegionGraph
 from consilience.solvers.convex_gbp import convex_gbp

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from consilience.domain import CliqueVector, Domain
-from consilience.inference.out_of_model import inferred
+from consilience.model.out_of_model import inferred
 from consilience.records import Dataset
 from consilience.regions import RegionGraph
 from consilience.regions.junction_tree import JunctionTree

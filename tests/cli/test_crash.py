@@ -48,9 +48,9 @@ def stopped(done, *words: str) -> None:
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 STAGES = {
     "reconstructing": "consilience.mechanisms.settings.reconstruct",
-    "standard errors": "consilience.inference.model.Model.uncertainties",
+    "standard errors": "consilience.model.model.Model.uncertainties",
     "tables": "consilience.release.folder.write_table",
-    "model": "consilience.inference.model.Model.save",
+    "model": "consilience.model.model.Model.save",
     "manifest": "consilience.release.folder._manifest",
     "moving": "consilience.release.atomic.os.rename",
 }

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inference.cases import known_of, maximum_entropy, random_joint, unrealisable
 
 import consilience as cs
 from claims.judges import joint, marginal, random_vector
 from consilience.domain import CliqueVector, Domain
-from consilience.inference.out_of_model import inferred
-from consilience.inference.problem4 import project
+from consilience.model.out_of_model import inferred
+from consilience.model.problem4 import project
 from consilience.regions import RegionGraph
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.tree import growth
@@ -26,7 +27,6 @@ from consilience.tree.growth import (
     proximal_steps,
     spanning_tree,
 )
-from inference.cases import known_of, maximum_entropy, random_joint, unrealisable
 
 D = Domain({"a": 4, "b": 3, "c": 5, "d": 2, "e": 3})
 WORDS = [

@@ -13,8 +13,8 @@ from scipy.stats import chi2
 
 from consilience.domain import CliqueVector, Domain
 from consilience.errors import ConsilienceError
-from consilience.inference.sampling import independent_deviation
 from consilience.kernels.rows import draw_cells
+from consilience.model.sampling import independent_deviation
 from consilience.records import Dataset
 from consilience.regions.junction_tree import JunctionTree
 from consilience.tree.rows import tree_rows

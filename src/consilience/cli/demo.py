@@ -30,7 +30,7 @@ from consilience.cli.shell import main
 from consilience.data import POPULATION_SCHEMA, population_table
 from consilience.data.schema_file import format_schema
 from consilience.domain import CliqueVector, all_marginals
-from consilience.inference import Model
+from consilience.model import Model
 from consilience.records import Dataset
 from consilience.release import read_release, write_table
 

@@ -8,7 +8,7 @@ from consilience.fits.possible_cells import PossibleCells
 from consilience.fits.reconstruct import FITS, load, plan, reconstruct
 from consilience.fits.selection_likelihood import SelectionLikelihood
 from consilience.fits.shrunk import Shrunk
-from consilience.inference.fit import Fit
+from consilience.model.fit import Fit
 
 __all__ = [
     "FITS",

@@ -11,11 +11,11 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import ConsilienceError, MeasurementError, RegionGraphError
-from consilience.inference.diagnostics import Diagnostics, Trace
-from consilience.inference.fit import Fit
-from consilience.inference.impossible import Masks, check_masks
-from consilience.inference.model import Model
 from consilience.measurements import Measurement, SquaredLoss
+from consilience.model.diagnostics import Diagnostics, Trace
+from consilience.model.fit import Fit
+from consilience.model.impossible import Masks, check_masks
+from consilience.model.model import Model
 from consilience.progress import Progress, Step, quiet
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import TIME_LIMIT, Plan, build_graph, make_plan, plan_for_graph

@@ -11,9 +11,9 @@ from consilience.fits.graph_fit import (
     check_tolerance,
     masks_by_clique,
 )
-from consilience.inference.impossible import Masks, held
-from consilience.inference.model import Model
 from consilience.measurements import SquaredLoss
+from consilience.model.impossible import Masks, held
+from consilience.model.model import Model
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import TIME_LIMIT

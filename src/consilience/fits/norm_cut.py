@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from consilience.fits.graph_fit import GraphFit
-from consilience.inference.model import Model
 from consilience.measurements import SquaredLoss
+from consilience.model.model import Model
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.norm_cut import norm_cut_fit

@@ -12,10 +12,10 @@ import numpy as np
 from consilience.domain import Clique, CliqueVector, Domain
 from consilience.fits.graph_fit import model_of
 from consilience.fits.least_squares import LeastSquares
-from consilience.inference.fit import Fit
-from consilience.inference.model import Model
 from consilience.measurements import Measurement, SquaredLoss
 from consilience.memory import parse_bytes
+from consilience.model.fit import Fit
+from consilience.model.model import Model
 from consilience.progress import Progress, quiet
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.feasible import polish_tables
@@ -24,6 +24,7 @@ from consilience.solvers.solution import Solution
 from consilience.status import STOPPED_EARLY
 from consilience.tree.fit import NoisyTables
 from consilience.tree.growth import CELL_BYTES, MOST_CELLS, GrowingModel
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PossibleCells(Fit):

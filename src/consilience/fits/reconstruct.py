@@ -13,11 +13,11 @@ from consilience.fits.norm_cut import NormCut
 from consilience.fits.possible_cells import PossibleCells
 from consilience.fits.selection_likelihood import SelectionLikelihood
 from consilience.fits.shrunk import Shrunk
-from consilience.inference.files import read
-from consilience.inference.fit import Fit
-from consilience.inference.model import Model
 from consilience.measurements import Measurement
 from consilience.measurements.measurement import bind_all
+from consilience.model.files import read
+from consilience.model.fit import Fit
+from consilience.model.model import Model
 from consilience.progress import Progress
 from consilience.solvers.planner import Plan
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.inference.diagnostics import Diagnostics
-from consilience.inference.fit import Fit
-from consilience.inference.model import Model
 from consilience.measurements import Measurement
 from consilience.measurements.selections import SelectionLoss, Selections
+from consilience.model.diagnostics import Diagnostics
+from consilience.model.fit import Fit
+from consilience.model.model import Model
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.local import LocalProblem

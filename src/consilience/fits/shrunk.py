@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from consilience.fits.graph_fit import GraphFit, check_tolerance
-from consilience.inference.model import Model
 from consilience.measurements import SquaredLoss
 from consilience.measurements.measurement import Noise
+from consilience.model.model import Model
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.prior import fit_with_prior

@@ -23,7 +23,6 @@ from consilience.domain import Clique, Workload, closure
 from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError
 from consilience.fits import LeastSquares
-from consilience.inference import Fit
 from consilience.mechanisms.estimates import Room
 from consilience.mechanisms.laws import mean_absolute
 from consilience.mechanisms.mechanism import (
@@ -33,6 +32,7 @@ from consilience.mechanisms.mechanism import (
     check_workload,
 )
 from consilience.mechanisms.rounds import Ask, Asks, CalibratedAdaptive, Run, check_useful
+from consilience.model import Fit
 from consilience.privacy import (
     Budget,
     Cost,

@@ -20,7 +20,6 @@ from consilience.domain import Workload
 from consilience.domain.domain import whole_number
 from consilience.errors import ConsilienceError
 from consilience.fits import SelectionLikelihood
-from consilience.inference import Fit
 from consilience.measurements.selections import Choice
 from consilience.mechanisms.game import (
     CalibratedGame,
@@ -32,6 +31,7 @@ from consilience.mechanisms.game import (
     chosen_cell,
 )
 from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget, check_workload
+from consilience.model import Fit
 from consilience.privacy import Budget, Cost, Epsilon, Rho
 from consilience.solvers.planner import Plan
 

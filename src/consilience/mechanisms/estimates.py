@@ -10,10 +10,10 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import CapacityError
-from consilience.inference import Fit, Model
-from consilience.inference.impossible import emptied
-from consilience.inference.out_of_model import inferred
 from consilience.memory import parse_bytes
+from consilience.model import Fit, Model
+from consilience.model.impossible import emptied
+from consilience.model.out_of_model import inferred
 from consilience.progress import quiet
 from consilience.solvers.planner import Plan
 from consilience.tree.answers import Backbone

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from consilience.domain import Clique, Domain, Workload
 from consilience.errors import BudgetError, CapacityError, ConsilienceError, DataError
 from consilience.fits import LeastSquares
-from consilience.inference import Fit
 from consilience.measurements import Measurement
 from consilience.mechanisms.laws import mean_absolute, stddev
 from consilience.mechanisms.mechanism import (
@@ -46,6 +45,7 @@ from consilience.mechanisms.mechanism import (
 )
 from consilience.mechanisms.strategies_queries import CELLS, IntegerQuery
 from consilience.memory import parse_bytes, show_bytes
+from consilience.model import Fit
 from consilience.privacy import (
     Budget,
     Cost,

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, CliqueVector, Domain, Layout, Workload
 from consilience.errors import BudgetError, ConsilienceError
 from consilience.fits import SelectionLikelihood
-from consilience.inference import Fit
 from consilience.kernels.best_records import best_records
 from consilience.kernels.options import threads_for
 from consilience.measurements.selections import Choice, Selections
@@ -31,6 +30,7 @@ from consilience.mechanisms.mechanism import (
     check_source,
     exact_counts,
 )
+from consilience.model import Fit
 from consilience.privacy import Budget, Epsilon, Ledger, Neighbours, NoiseSource, Rho
 from consilience.privacy.sensitivity import cell_score
 from consilience.progress import Progress, Step

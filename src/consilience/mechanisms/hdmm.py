@@ -18,7 +18,6 @@ from typing import Any
 from consilience.domain import Clique, Workload
 from consilience.errors import BudgetError, ConsilienceError, DomainError
 from consilience.fits import LeastSquares
-from consilience.inference import Fit
 from consilience.measurements import Identity, Query, as_query
 from consilience.mechanisms.fixed import CalibratedParts, Part, check_parts_fit
 from consilience.mechanisms.hdmm_strategy import (
@@ -29,6 +28,7 @@ from consilience.mechanisms.hdmm_strategy import (
 )
 from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget, check_workload
 from consilience.mechanisms.strategies_marginals import Law
+from consilience.model import Fit
 from consilience.privacy import (
     Budget,
     Cost,

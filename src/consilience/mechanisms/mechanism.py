@@ -28,9 +28,9 @@ from consilience.errors import (
     LedgerError,
     NoiseError,
 )
-from consilience.inference import Diagnostics, Fit, Model
 from consilience.measurements import Measurement
 from consilience.memory import parse_bytes, show_bytes
+from consilience.model import Diagnostics, Fit, Model
 from consilience.privacy import Budget, Cost, Ledger, Neighbours, NoiseSource, SecureNoise
 from consilience.progress import Progress
 from consilience.solvers.planner import Plan

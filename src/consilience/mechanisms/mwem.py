@@ -18,7 +18,6 @@ from consilience.domain import Clique, Workload
 from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError, DomainError
 from consilience.fits import PossibleCells
-from consilience.inference import Fit
 from consilience.mechanisms.estimates import Room
 from consilience.mechanisms.fixed import Width
 from consilience.mechanisms.laws import mean_absolute
@@ -29,6 +28,7 @@ from consilience.mechanisms.mechanism import (
     check_workload,
 )
 from consilience.mechanisms.rounds import Ask, Asks, CalibratedAdaptive, Run, check_useful
+from consilience.model import Fit
 from consilience.privacy import (
     Budget,
     Cost,

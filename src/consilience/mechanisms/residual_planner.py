@@ -22,7 +22,6 @@ from consilience.domain import Buffer, Clique, CliqueVector, Workload
 from consilience.domain.clique_vector import Layout
 from consilience.errors import BudgetError, DomainError
 from consilience.fits import LeastSquares
-from consilience.inference import Fit
 from consilience.measurements import Measurement
 from consilience.mechanisms.fixed import CalibratedParts, Part, check_parts_fit
 from consilience.mechanisms.mechanism import (
@@ -34,6 +33,7 @@ from consilience.mechanisms.mechanism import (
 )
 from consilience.mechanisms.residual_planner_plan import ResidualPlan
 from consilience.mechanisms.strategies_queries import Residual, centred
+from consilience.model import Fit
 from consilience.privacy import (
     Budget,
     Cost,

@@ -17,7 +17,6 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import BudgetError, MeasurementError
-from consilience.inference import Fit, Model
 from consilience.measurements import Measurement
 from consilience.mechanisms.estimates import Estimates
 from consilience.mechanisms.fixed import Width, noise_cost
@@ -32,6 +31,7 @@ from consilience.mechanisms.mechanism import (
     check_source,
     exact_counts,
 )
+from consilience.model import Fit, Model
 from consilience.privacy import (
     Cost,
     Epsilon,

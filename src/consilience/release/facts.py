@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from consilience.inference import Model
 from consilience.mechanisms import Calibrated, Mechanism, Release
+from consilience.model import Model
 from consilience.privacy import Account, Budget, Cost
 from consilience.release.registry import name_of, own_settings
 

@@ -31,8 +31,8 @@ from consilience.data.schema_file import format_schema, read_schema
 from consilience.domain import Clique
 from consilience.errors import ConsilienceError, ReleaseError
 from consilience.fits import load
-from consilience.inference import Model
 from consilience.measurements import Measurement
+from consilience.model import Model
 from consilience.release.atomic import new_folder
 from consilience.release.labelled import file_name, labelled_table, write_table
 

@@ -28,11 +28,11 @@ from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema, read_schema
 from consilience.domain import Domain, Layout
 from consilience.errors import ConsilienceError, ReleaseError
-from consilience.inference.stored_queries import Arrays, QueryReader, QueryWriter
 from consilience.measurements import Measurement, Query
 from consilience.measurements.selections import Selections
 from consilience.mechanisms import Release, SelectionRelease
 from consilience.mechanisms.strategies_queries import Centring
+from consilience.model.stored_queries import Arrays, QueryReader, QueryWriter
 from consilience.privacy import Cost
 
 SUFFIX = ".partial"

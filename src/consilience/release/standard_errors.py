@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from consilience.domain import Clique
 from consilience.errors import ConsilienceError
-from consilience.inference import Model
-from consilience.inference.impossible import mask_on
 from consilience.mechanisms import Mechanism
+from consilience.model import Model
+from consilience.model.impossible import mask_on
 from consilience.progress import Progress
 from consilience.release.registry import MECHANISMS, name_of
 

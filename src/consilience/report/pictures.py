@@ -11,9 +11,9 @@ from typing import Any
 
 from consilience.comparison import Comparison
 from consilience.errors import ConsilienceError
-from consilience.inference import Diagnostics, Model
 from consilience.mechanisms.fixed import CalibratedTables
 from consilience.memory import show_bytes
+from consilience.model import Diagnostics, Model
 from consilience.regions import drawing
 from consilience.regions.region_graph import RegionGraph
 from consilience.report import charts

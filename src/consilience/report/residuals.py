@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from scipy.stats import chi2
 
 from consilience.domain import Buffer
-from consilience.inference import Model
+from consilience.model import Model
 from consilience.regions import Kind
 
 EDGES = np.linspace(-4.0, 4.0, 33)

@@ -9,8 +9,8 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError
-from consilience.inference import Model
-from consilience.inference.sampling import SampledRows
+from consilience.model import Model
+from consilience.model.sampling import SampledRows
 from consilience.progress import Progress
 from consilience.report.promise import Promise
 from consilience.report.residuals import Residuals, residuals_of

@@ -16,8 +16,8 @@ from scipy.special import ndtri
 
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import ConsilienceError
-from consilience.inference import Model
-from consilience.inference.uncertainty import Uncertainty, reach_of
+from consilience.model import Model
+from consilience.model.uncertainty import Uncertainty, reach_of
 from consilience.progress import Progress, quiet
 
 LEVEL = 0.9

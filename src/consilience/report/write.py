@@ -8,9 +8,9 @@ from pathlib import Path
 from secrets import token_hex
 
 from consilience.errors import ConsilienceError
-from consilience.inference import Model
-from consilience.inference.sampling import SampledRows
 from consilience.mechanisms.mechanism import Result
+from consilience.model import Model
+from consilience.model.sampling import SampledRows
 from consilience.privacy import Account, Budget
 from consilience.progress import Progress, quiet
 from consilience.release import Published, read_release

@@ -24,9 +24,9 @@ from scipy.special import wrightomega
 from consilience.domain import Buffer, Clique, CliqueVector, Domain, maximal
 from consilience.memory import parse_bytes
 from consilience.progress import Progress, Step, quiet
-from consilience.regions.region_graph import Kind
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.pseudo_marginals import PseudoMarginals
+from consilience.regions.region_graph import Kind
 from consilience.tree.answers import Backbone, TreeAnswers
 from consilience.tree.fit import NoisyTables, TreeFit, fit_noisy, fit_tree, pass_cells
 from consilience.tree.support import Members, SupportTree, possible, possible_cells

@@ -14,9 +14,9 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError
-from consilience.inference.impossible import NOTHING, Masks, emptied
-from consilience.inference.problem4 import project, uniform_start
 from consilience.memory import check_capacity
+from consilience.model.impossible import NOTHING, Masks, emptied
+from consilience.model.problem4 import project, uniform_start
 from consilience.progress import Progress, Step, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph

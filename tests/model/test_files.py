@@ -15,9 +15,9 @@ from scipy.sparse.linalg import aslinearoperator
 from consilience.domain import Domain
 from consilience.errors import ModelFileError
 from consilience.fits import LeastSquares, load, reconstruct
-from consilience.inference import Model
-from consilience.inference.packing import VERSION
 from consilience.measurements import Kronecker, Measurement, Prefix, Ranges
+from consilience.model import Model
+from consilience.model.packing import VERSION
 from consilience.regions import RegionGraph
 from solvers.problems import RECORDS, D, cliques_of, noisy
 

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import ModelFileError
-from consilience.inference.packing import FORMAT, VERSION, Fits, described_by, packed, unpacked
-from consilience.inference.stored_queries import Arrays
+from consilience.model.packing import FORMAT, VERSION, Fits, described_by, packed, unpacked
+from consilience.model.stored_queries import Arrays
 
 if TYPE_CHECKING:
-    from consilience.inference.model import Model
+    from consilience.model.model import Model
 
 DAMAGE = (
     OSError,

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from consilience.domain import Clique, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError
-from consilience.inference.diagnostics import Diagnostics
-from consilience.inference.fit import Fit
-from consilience.inference.stored_queries import Arrays, QueryReader, QueryWriter
 from consilience.measurements import BoundMeasurement, Identity
 from consilience.measurements.measurement import Noise
+from consilience.model.diagnostics import Diagnostics
+from consilience.model.fit import Fit
+from consilience.model.stored_queries import Arrays, QueryReader, QueryWriter
 from consilience.progress import Iteration
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.region_graph import RegionGraph
@@ -32,7 +32,7 @@ from consilience.tree.fit import TreeFit
 from consilience.tree.support import SupportTree
 
 if TYPE_CHECKING:
-    from consilience.inference.model import Model
+    from consilience.model.model import Model
 
 FORMAT = "consilience model"
 VERSION = 2

@@ -26,7 +26,7 @@ from consilience.progress import Progress, Step
 from consilience.regions import Kind
 
 if TYPE_CHECKING:
-    from consilience.inference.model import Model
+    from consilience.model.model import Model
 
 METHODS = ("auto", "closed-form", "bootstrap")
 CLEAR_OF_ZERO = 3.0

@@ -19,12 +19,12 @@ from consilience.data import POPULATION_SCHEMA, population
 from consilience.domain import CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.fits import LeastSquares, reconstruct
-from consilience.inference.sampling import (
+from consilience.measurements import Measurement
+from consilience.model.sampling import (
     _replace_impossible,
     independent_deviation,
     sample_rows,
 )
-from consilience.measurements import Measurement
 from consilience.records import Dataset
 from consilience.tree.growth import backbone_of
 from solvers.problems import RECORDS, D, cliques_of, marginal_of, noisy, true_counts

@@ -8,8 +8,8 @@ import pytest
 from consilience.domain import Domain
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
 from consilience.fits import LeastSquares, Shrunk, reconstruct
-from consilience.inference import Model
 from consilience.measurements import Measurement, Prefix
+from consilience.model import Model
 from solvers.problems import RECORDS, D, marginal_of, noisy, true_counts
 
 MODEL = reconstruct(

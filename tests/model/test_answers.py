@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inference.cases import maximum_entropy
 
 from claims.judges import marginal
 from consilience.domain import Domain
 from consilience.errors import CapacityError, ConsilienceError, DomainError
 from consilience.fits import LeastSquares, load, reconstruct
-from consilience.inference import Model
-from consilience.inference.filters import selection
-from consilience.inference.out_of_model import METHODS
 from consilience.measurements import Measurement
+from consilience.model import Model
+from consilience.model.filters import selection
+from consilience.model.out_of_model import METHODS
 from consilience.regions import RegionGraph
-from inference.cases import maximum_entropy
 from solvers.problems import RECORDS, D, marginal_of, noisy, true_counts
 
 LOCAL = reconstruct(

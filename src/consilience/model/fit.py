@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from consilience.domain import Clique, Domain
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.inference.impossible import NOTHING, Masks
 from consilience.measurements import Measurement
 from consilience.measurements.measurement import Noise
+from consilience.model.impossible import NOTHING, Masks
 from consilience.progress import Progress
 from consilience.solvers.planner import Plan
 
 if TYPE_CHECKING:
-    from consilience.inference.model import Model
+    from consilience.model.model import Model
 
 
 class Fit(ABC):

@@ -13,8 +13,8 @@ from scipy.special import gammaln, xlog1py, xlogy
 
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.errors import ConsilienceError
-from consilience.inference.impossible import held, mask_on
-from consilience.inference.sampling_moves import RowMoves, impossible_rows, widths
+from consilience.model.impossible import held, mask_on
+from consilience.model.sampling_moves import RowMoves, impossible_rows, widths
 from consilience.progress import Progress, Step, quiet
 from consilience.records import Dataset
 from consilience.regions.junction_tree import JunctionTree
@@ -23,7 +23,7 @@ from consilience.solvers.feasible import masks_of
 from consilience.tree.rows import RowCodes, fit_rows, tree_rows
 
 if TYPE_CHECKING:
-    from consilience.inference.model import Model
+    from consilience.model.model import Model
 
 SWEEPS = 8
 """Passes over rows and attributes when rows are moved and the caller does not say how many."""

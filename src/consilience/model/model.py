@@ -13,18 +13,18 @@ from scipy.special import ndtri
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, DomainError
-from consilience.inference.diagnostics import Diagnostics
-from consilience.inference.files import write
-from consilience.inference.filters import Where, selection
-from consilience.inference.fit import Fit
-from consilience.inference.impossible import NOTHING, Masks
-from consilience.inference.out_of_model import check_method, check_size, inferred
-from consilience.inference.sampling import Rng, SampledRows, sample_rows
-from consilience.inference.trust import Trust, trust_in
-from consilience.inference.uncertainty import Asked, Uncertainty, reach_of, uncertainties
 from consilience.markup import html_table
 from consilience.measurements import BoundMeasurement, Query, as_query
 from consilience.memory import show_bytes
+from consilience.model.diagnostics import Diagnostics
+from consilience.model.files import write
+from consilience.model.filters import Where, selection
+from consilience.model.fit import Fit
+from consilience.model.impossible import NOTHING, Masks
+from consilience.model.out_of_model import check_method, check_size, inferred
+from consilience.model.sampling import Rng, SampledRows, sample_rows
+from consilience.model.trust import Trust, trust_in
+from consilience.model.uncertainty import Asked, Uncertainty, reach_of, uncertainties
 from consilience.progress import Progress, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from consilience.domain import Buffer, Clique, Holders
-from consilience.inference.out_of_model import inferred
+from consilience.model.out_of_model import inferred
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.tree.answers import Backbone
 from consilience.tree.growth import mutual_information, spanning_tree

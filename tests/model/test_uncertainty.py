@@ -7,9 +7,9 @@ from claims.judges import constraints
 from consilience.domain import Domain
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
 from consilience.fits import LaplaceLikelihood, LeastSquares, Shrunk, reconstruct
-from consilience.inference import Model
-from consilience.inference.uncertainty import closed_form_holds
 from consilience.measurements import Measurement, Prefix
+from consilience.model import Model
+from consilience.model.uncertainty import closed_form_holds
 from consilience.regions import RegionGraph
 from solvers.problems import D, cliques_of, marginal_of, rows_of
 

@@ -1,0 +1,17 @@
+"""Models: reconstruction, answers, uncertainty, files."""
+
+from consilience.model.diagnostics import Diagnostics
+from consilience.model.fit import Fit
+from consilience.model.model import Model
+from consilience.model.sampling import SampledRows
+from consilience.model.trust import Trust
+from consilience.model.uncertainty import Uncertainty
+
+__all__ = [
+    "Diagnostics",
+    "Fit",
+    "Model",
+    "SampledRows",
+    "Trust",
+    "Uncertainty",
+]

@@ -83,8 +83,8 @@ def game_fit(**options: Any) -> Any:
 
 
 def word(name: Any) -> str:
-    """A name of today's: put a translation here where one changes."""
-    return str(name)
+    """A name of 0.1, where it changed since."""
+    return {"factor graph": "factor"}.get(str(name), str(name))
 
 
 def tables_of(model: Any, cliques: Any) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def solved(solution: cs.Solution) -> dict[str, Any]:
         "gap": solution.gap,
         "violation": solution.violation,
         "iterations": solution.iterations,
-        "status": solution.status.name,
+        "status": str(solution.status.name),
         "method": word(solution.method),
     } | {"tau " + " ".join(c): t for c, t in solution.tau.items()}
 

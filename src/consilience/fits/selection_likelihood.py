@@ -96,7 +96,7 @@ class SelectionLikelihood(Fit):
         )
         status = solution.status
         diagnostics = Diagnostics(
-            plan, solution.method, status.name, status.advice, status.converged, solution.objective, solution.bound,
+            plan, solution.method, status.name.value, status.advice, status.converged, solution.objective, solution.bound,
             solution.violation, solution.iterations, solution.seconds,
         )  # fmt: skip
         return Model(domain, float(total), graph, solution.tau, (), diagnostics, self)

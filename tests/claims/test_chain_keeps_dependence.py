@@ -9,7 +9,7 @@ import consilience as cs
 from claims.judges import joint, marginal
 from consilience.domain import CliqueVector, Domain
 from consilience.tree.growth import backbone_of
-from inference.cases import known_of
+from model.cases import known_of
 
 
 def chain(length: int, size: int, strength: float, seed: int) -> tuple[Domain, np.ndarray, str]:

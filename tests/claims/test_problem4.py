@@ -7,13 +7,13 @@ from itertools import combinations
 import clarabel
 import numpy as np
 import pytest
-from inference.cases import known_of, random_joint, unrealisable
 from scipy import sparse
 
 from consilience.domain import CliqueVector, Domain
 from consilience.model.problem4 import project, uniform_start
 from consilience.regions import RegionGraph
 from consilience.regions.pseudo_marginals import PseudoMarginals
+from model.cases import known_of, random_joint, unrealisable
 
 D = Domain({"a": 2, "b": 3, "c": 2, "d": 3, "e": 2})
 EVERY = ("a", "b", "c")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from inference.cases import known_of, random_joint
 
 from consilience.domain import Domain
 from consilience.model.out_of_model import expanded, inferred
 from consilience.model.problem4 import project, uniform_start
 from consilience.regions import RegionGraph
+from model.cases import known_of, random_joint
 
 D = Domain({"a": 2, "b": 3, "c": 2, "d": 3})
 

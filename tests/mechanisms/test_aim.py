@@ -10,10 +10,11 @@ import pytest
 
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, ConsilienceError
-from consilience.fits import LeastSquares
+from consilience.fits import LeastSquares, SelectionLikelihood, Shrunk
 from consilience.mechanisms import AIM
-from consilience.mechanisms.aim import Annealed, Stage
+from consilience.mechanisms.estimates import Room
 from consilience.mechanisms.laws import mean_absolute
+from consilience.mechanisms.rounds import Run
 from consilience.privacy import Budget, Cost, Ledger, SecureNoise, SeededNoise
 from mechanisms.cases import DOMAIN, people
 
@@ -29,14 +30,41 @@ def rho_of(ask, neighbours: str) -> float:
     return choose + CHANGED[neighbours] / (2 * ask.width.value**2)
 
 
+class Told:
+    """What a loop sees of its run, told of the same movement every time."""
+
+    def __init__(self, ready, moved: float = 1e12, begun: int = 0, cliques=()) -> None:
+        self.spent, self.neighbours = Cost(ready.budget.neighbours), ready.budget.neighbours
+        self.begun, self.cliques, self.share = begun, list(cliques), None
+        self.moved = lambda clique: moved
+
+    def charge(self, ask) -> None:
+        self.spent += ask.cost(self.neighbours)
+        self.begun += 1
+
+
 def asks(ready, moved: float):
-    """The run of a policy that is told of the same movement every time."""
-    policy, stage, out = ready.policy, ready.policy.start(), []
-    while (ask := policy.ask(stage, [])) is not None:
-        out.append(ask)
-        stage = policy.charged(stage, ask.cost(ready.budget.neighbours))
-        stage = policy.fitted(stage, ask, ask.candidates[0], lambda: moved)
-    return out, stage
+    """Every round of the loop, and the rho that it leaves. Each round measures its first candidate."""
+    run, made = Told(ready, moved), []
+    loop, measured = ready.asks(run), None
+    while True:
+        try:
+            made.append(loop.send(measured))
+        except StopIteration:
+            return made, ready.cost.rho.value - run.spent.rho.value
+        run.charge(made[-1])
+        measured = made[-1].candidates[0]
+        run.cliques.append(measured)
+
+
+def opened(ready, run):
+    """The loop behind its one-way marginals, and the first round that chooses."""
+    loop = ready.asks(run)
+    ask = next(loop)
+    while ask.selection is None:
+        run.charge(ask)
+        ask = loop.send(ask.candidates[0])
+    return loop, ask
 
 
 # -- the budget ------------------------------------------------------------------------------------
@@ -47,13 +75,13 @@ def asks(ready, moved: float):
 @pytest.mark.parametrize("budget", [{"rho": 0.5}, {"epsilon": 1, "delta": 1e-9}])
 def test_every_path_spends_the_budget_and_no_more(neighbours, moved, budget):
     ready = AIM(TRIPLES).calibrate(Budget(**budget, neighbours=neighbours))
-    made, stage = asks(ready, moved)
+    made, left = asks(ready, moved)
     capacity = ready.budget.capacity
     assert ready.cost.rho == capacity
     exact = Cost.sum(ready.cost.neighbours, (a.cost(ready.cost.neighbours) for a in made))
     assert exact.rho <= capacity
     assert sum(rho_of(a, neighbours) for a in made) == pytest.approx(float(capacity.value))
-    assert 0 <= stage.left <= capacity.value * Fraction(1, 10**9)
+    assert 0 <= left <= capacity.value * Fraction(1, 10**9)
 
 
 def test_the_schedule_of_the_paper():
@@ -87,13 +115,19 @@ def test_annealing_halves_the_noise_and_doubles_the_epsilon():
 
 def test_annealing_is_decided_by_the_noise_of_the_table():
     ready = AIM(TRIPLES).calibrate(BUDGET)
-    policy = Annealed(ready)
-    stage = Stage(Fraction(1), Fraction(1, 100), opened=4)
-    ask = policy.ask(stage, [])
     clique = ("age", "income")
-    noise = mean_absolute(ask.width) * DOMAIN.size(clique)
-    assert policy.fitted(stage, ask, clique, lambda: 1.001 * noise).share == stage.share
-    assert policy.fitted(stage, ask, clique, lambda: 0.999 * noise).share == 4 * stage.share
+    noise = mean_absolute(ready.sigma) * DOMAIN.size(clique)
+
+    def then(moved, measured):
+        """How much narrower the round after one that moved the model by so much is."""
+        run = Told(ready, moved)
+        loop, ask = opened(ready, run)
+        run.charge(ask)
+        return ask.width.value / loop.send(measured).width.value
+
+    assert then(1.001 * noise, clique) == 1
+    assert then(0.999 * noise, clique) == pytest.approx(2, rel=1e-9)
+    assert then(0.0, None) == 1, "a round that was cut short says nothing"
 
 
 # -- candidates ------------------------------------------------------------------------------------
@@ -115,11 +149,11 @@ def test_candidates_that_do_not_fit_are_left_out_of_the_rounds():
     domain = Domain({"a": 100, "b": 100, "c": 100, "d": 2})
     workload = Workload(domain, [("a", "b", "c"), ("c", "d")])
     ready = AIM(workload, fit=LeastSquares(consistency="local", memory="45 MB")).calibrate(BUDGET)
-    ask = ready.policy.ask(Stage(Fraction(1), Fraction(1, 100), opened=4), [("a",), ("b",)])
+    ask = next(ready.asks(Told(ready, begun=4, cliques=[("a",), ("b",)])))
     assert ("a", "b", "c") not in ask.candidates
     assert {("a", "b"), ("c", "d"), ("a",)} <= set(ask.candidates)
     roomy = AIM(workload, fit=LeastSquares(consistency="local")).calibrate(BUDGET)
-    ask = roomy.policy.ask(Stage(Fraction(1), Fraction(1, 100), opened=4), [("a",), ("b",)])
+    ask = next(roomy.asks(Told(roomy, begun=4, cliques=[("a",), ("b",)])))
     assert ("a", "b", "c") in ask.candidates
 
 
@@ -129,6 +163,11 @@ def test_candidates_that_do_not_fit_are_left_out_of_the_rounds():
 def test_a_billion_cells_are_refused():
     with pytest.raises(CapacityError, match="1,000,000,000 cells"):
         AIM(all_marginals(Domain({"a": 1000, "b": 1000, "c": 1000}), 3))
+
+
+def test_a_fit_of_choices_is_refused():
+    with pytest.raises(ConsilienceError, match="fits the choices of FEM and DualQuery"):
+        AIM(TRIPLES, fit=SelectionLikelihood()).calibrate(BUDGET)
 
 
 @pytest.mark.parametrize("given", [1, 0, 2.5, "many"])
@@ -195,14 +234,48 @@ def test_an_interruption_keeps_what_was_measured(at, tmp_path):
     assert len(run.release.measurements) >= 4 - (at <= 4)
 
 
+@pytest.mark.parametrize("work", [(Run, "moved"), (Room, "left")], ids=["moved", "left"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_loop_that_is_interrupted_goes_on(work, at, monkeypatch, tmp_path):
+    """What was measured is kept, no round is drawn twice, and all that was paid for is drawn."""
+    ready = AIM(TRIPLES, rounds_per_attribute=4).calibrate(BUDGET)
+    ledger = Ledger.create(tmp_path / "a.ledger", table="a", total=BUDGET)
+    honest, calls = getattr(*work), []
+
+    def stop(self, *args):
+        calls.append(args)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return honest(self, *args)
+
+    monkeypatch.setattr(*work, stop)
+    noise = Stopping(at=0)
+    run = ready.start(DATA, noise=noise, ledger=ledger)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in run:
+            pass
+    kept, spent, share = run.release.measurements, run.spent, run.share
+    assert len(kept) == noise.drawn >= 4
+    rest = list(run)
+    assert rest, "the rest is paid for"
+    assert run.release.measurements[: len(kept)] == kept
+    assert len(run.release.measurements) == noise.drawn == len(kept) + len(rest)
+    assert share is None or run.share >= share, "what was annealed stays so"
+    assert spent.rho < run.spent.rho <= ready.cost.rho
+    assert float(run.spent.rho.value) == pytest.approx(float(ready.cost.rho.value))
+    assert ledger.read().spent == ready.cost
+    with pytest.raises(StopIteration):
+        next(run)
+
+
 @pytest.mark.parametrize(
-    "neighbours, prior",
-    [("replace-one", None), ("add-remove", None), ("replace-one", "independence")],
+    "neighbours, fit",
+    [("replace-one", LeastSquares), ("add-remove", LeastSquares), ("replace-one", Shrunk)],
 )
-def test_a_run(neighbours, prior):
+def test_a_run(neighbours, fit):
     budget = Budget(rho=2, neighbours=neighbours)
-    workload = TRIPLES if prior is None else all_marginals(DOMAIN, 2)
-    ready = AIM(workload, rounds_per_attribute=3, prior=prior, tolerance=1e-4).calibrate(budget)
+    workload = TRIPLES if fit is LeastSquares else all_marginals(DOMAIN, 2)
+    ready = AIM(workload, rounds_per_attribute=3, fit=fit(tolerance=1e-4)).calibrate(budget)
     result = ready(DATA, noise=SeededNoise(seed=0))
     assert {(a,) for a in DOMAIN} <= {m.attributes for m in result.measurements}
     assert any(len(m.attributes) > 1 for m in result.measurements)

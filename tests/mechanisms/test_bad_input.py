@@ -18,7 +18,7 @@ from consilience.errors import (
     LedgerError,
     NoiseError,
 )
-from consilience.fits import LeastSquares, Shrunk
+from consilience.fits import LeastSquares, SelectionLikelihood, Shrunk
 from consilience.mechanisms import Gaussian, Laplace
 from consilience.privacy import Budget, Ledger, SecureNoise
 from consilience.records import Dataset
@@ -30,6 +30,9 @@ BUDGET = Budget(epsilon=1, delta=1e-6, neighbours="replace-one")
 HUGE = Domain({"a": 1000, "b": 1000, "c": 1000})
 OTHER = Domain({"x": 2})
 BOTH = [Gaussian, Laplace]
+CYCLE = Workload(DOMAIN, [("age", "sex"), ("sex", "region"), ("age", "region")])
+CYCLE_TREE = RegionGraph.saturated(DOMAIN, [("age", "sex", "region")])
+POSSIBLE = np.ones((5, 2), bool)
 
 
 class Forbidden(SecureNoise):
@@ -55,8 +58,23 @@ BUILDS = [
         CapacityError,
         "1,000,000,000 cells need about 40.0 GB; choose smaller cliques or raise memory=",
     ),
-    (lambda M: M(WORKLOAD, memory="1 kB"), CapacityError, "33 cells need about 1.3 kB"),
-    (lambda M: M(WORKLOAD, memory="much"), ConsilienceError, "memory must be a number of bytes"),
+    (
+        lambda M: M(WORKLOAD, fit=LeastSquares(memory="1 kB")),
+        CapacityError,
+        "33 cells need about 1.3 kB",
+    ),
+    (
+        lambda M: M(WORKLOAD, fit=LeastSquares(memory="much")),
+        ConsilienceError,
+        "memory must be a number of bytes",
+    ),
+    (lambda M: M(WORKLOAD, fit="mine"), ConsilienceError, "fit must be an estimator such as"),
+    (lambda M: M(WORKLOAD, fit=LeastSquares), ConsilienceError, "; call it"),
+    (
+        lambda M: M(WORKLOAD, fit=SelectionLikelihood()),
+        ConsilienceError,
+        "fits the choices of FEM and DualQuery (Selections), got tables with",
+    ),
     (
         lambda M: M(WORKLOAD, weights={**WEIGHTS, ("age",): -1}),
         BudgetError,
@@ -102,28 +120,47 @@ def test_a_mechanism_refuses(mechanism, build, error, words):
 
 CALIBRATES = [
     (lambda M: M(WORKLOAD), 1.0, BudgetError, "calibrated to a Budget"),
-    (lambda M: M(WORKLOAD, consistency="very"), BUDGET, ConsilienceError, "consistency must be"),
-    (lambda M: M(WORKLOAD, solver="magic"), BUDGET, ConsilienceError, "solver must be"),
-    (lambda M: M(WORKLOAD, prior="mine"), BUDGET, ConsilienceError, "prior must be None"),
-    (lambda M: M(WORKLOAD, tolerance=0), BUDGET, ConsilienceError, "tolerance must be positive"),
     (
-        lambda M: M(WORKLOAD, tolerance=float("nan")),
+        lambda M: M(WORKLOAD, fit=LeastSquares("very")),
+        BUDGET,
+        ConsilienceError,
+        "consistency must be",
+    ),
+    (
+        lambda M: M(WORKLOAD, fit=LeastSquares(solver="magic")),
+        BUDGET,
+        ConsilienceError,
+        "solver must be",
+    ),
+    (
+        lambda M: M(WORKLOAD, fit=LeastSquares(tolerance=0)),
         BUDGET,
         ConsilienceError,
         "tolerance must be positive",
     ),
-    (lambda M: M(WORKLOAD, memory="1 MB"), BUDGET, CapacityError, "even local consistency"),
     (
-        lambda M: M(WORKLOAD, consistency=RegionGraph.saturated(DOMAIN, [("age", "sex")])),
+        lambda M: M(WORKLOAD, fit=LeastSquares(tolerance=float("nan"))),
+        BUDGET,
+        ConsilienceError,
+        "tolerance must be positive",
+    ),
+    (
+        lambda M: M(WORKLOAD, fit=LeastSquares(memory="1 MB")),
+        BUDGET,
+        CapacityError,
+        "even local consistency",
+    ),
+    (
+        lambda M: M(WORKLOAD, fit=LeastSquares(RegionGraph.saturated(DOMAIN, [("age", "sex")]))),
         BUDGET,
         ConsilienceError,
         "some region of the graph must contain ('sex', 'region')",
     ),
     (
-        lambda M: M(WORKLOAD, consistency=RegionGraph.saturated(OTHER, [("x",)])),
+        lambda M: M(WORKLOAD, fit=LeastSquares(RegionGraph.saturated(OTHER, [("x",)]))),
         BUDGET,
         ConsilienceError,
-        "the region graph must have the domain of the workload",
+        "the graph must be over the same domain as the measurements",
     ),
     (
         lambda M: M(WORKLOAD),
@@ -152,7 +189,7 @@ def test_gaussian_noise_and_a_pure_budget():
     pure = Budget(epsilon=1, neighbours="replace-one")
     with pytest.raises(BudgetError) as caught:
         Gaussian(WORKLOAD).calibrate(pure)
-    assert "can not keep a pure epsilon" in str(caught.value)
+    assert "cannot keep a pure epsilon" in str(caught.value)
     assert "give the budget a delta (or rho), or use the Laplace mechanism" in str(caught.value)
 
 
@@ -283,17 +320,38 @@ def test_total_variation_of_no_records(records):
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: Laplace(WORKLOAD, fit=Shrunk()), "use the Gaussian mechanism"),
+        (lambda: Laplace(WORKLOAD, fit=Shrunk()), "Shrunk takes gaussian noise, got laplace noise"),
         (
-            lambda: Gaussian(WORKLOAD, fit=Shrunk()).calibrate(BUDGET),
-            "splitting solver",
+            lambda: Gaussian(CYCLE, fit=Shrunk(consistency="global")).calibrate(BUDGET),
+            r"every region without parents measured, got .* unmeasured; use consistency='local'",
         ),
         (
-            lambda: Gaussian(WORKLOAD, fit=Shrunk(consistency="global")).calibrate(BUDGET),
-            "local consistency",
+            lambda: Gaussian(CYCLE, fit=Shrunk(consistency=CYCLE_TREE)).calibrate(BUDGET),
+            r"every region without parents measured, got .* unmeasured; use consistency='local'",
+        ),
+        (
+            lambda: LeastSquares(possible={("age", "sex"): POSSIBLE}, solver="prox"),
+            "need the splitting solver; leave out solver= or possible=",
+        ),
+        (
+            lambda: Gaussian(
+                WORKLOAD, fit=LeastSquares(possible={("age", "sex"): POSSIBLE[1:]})
+            ).calibrate(BUDGET),
+            "possible",
         ),
     ],
 )
-def test_a_prior_that_can_not_work_is_refused_before_the_budget_is_spent(make, words):
+def test_a_fit_that_cannot_work_is_refused_before_the_budget_is_spent(make, words):
     with pytest.raises(ConsilienceError, match=words):
         make()
+
+
+def test_a_shrunk_fit_has_no_other_solver():
+    """What version 0.1 had to refuse cannot be said any more."""
+    with pytest.raises(TypeError, match="solver"):
+        Shrunk(solver="prox")
+
+
+def test_a_shrunk_fit_takes_a_junction_tree_whose_cliques_are_measured():
+    ready = Gaussian(WORKLOAD, fit=Shrunk(consistency="global")).calibrate(BUDGET)
+    assert ready(DATA).model.total == 50

@@ -39,11 +39,11 @@ def test_gaussian_closed_form(neighbours):
     budget = Budget(rho=0.1, neighbours=neighbours)
     c = CELLS[neighbours]
     equal = Gaussian(WORKLOAD).calibrate(budget)
-    for sigma in equal.sigmas.values():
+    for sigma in equal.widths.values():
         assert sigma.value == pytest.approx(math.sqrt(c * K / 0.2), rel=1e-12)
     weighted = Gaussian(WORKLOAD, weights=WEIGHTS).calibrate(budget)
     total = sum(WEIGHTS.values())
-    for clique, sigma in weighted.sigmas.items():
+    for clique, sigma in weighted.widths.items():
         assert sigma.value == pytest.approx(math.sqrt(c * total / (0.2 * WEIGHTS[clique])))
     assert float(weighted.cost.rho.value) == pytest.approx(0.1, rel=1e-12)
     assert weighted.cost.rho <= Rho(0.1)
@@ -55,10 +55,10 @@ def test_laplace_closed_form(neighbours):
     budget = Budget(epsilon=0.5, neighbours=neighbours)
     c = CELLS[neighbours]
     equal = Laplace(WORKLOAD).calibrate(budget)
-    assert {s.value for s in equal.scales.values()} == {c * K / 0.5}
+    assert {s.value for s in equal.widths.values()} == {c * K / 0.5}
     weighted = Laplace(WORKLOAD, weights=WEIGHTS).calibrate(budget)
     total = sum(WEIGHTS.values())
-    for clique, scale in weighted.scales.items():
+    for clique, scale in weighted.widths.items():
         assert scale.value == pytest.approx(c * total / (0.5 * WEIGHTS[clique]))
     spent = weighted.cost.epsilon
     assert spent is not None
@@ -73,7 +73,7 @@ def test_equal_noise_is_one_release_of_all_tables(neighbours):
     together = marginals(budget.neighbours, K)
     sigma = gaussian_sigma(together, zcdp_rho(Epsilon(1), Fraction(1, 10**6)))
     ready = Gaussian(WORKLOAD).calibrate(budget)
-    for found in ready.sigmas.values():
+    for found in ready.widths.values():
         assert found.value == pytest.approx(sigma.value, rel=1e-14)
     once = Cost.gaussian(together, sigma)
     assert float(ready.cost.rho.value) == pytest.approx(float(once.rho.value), rel=1e-12)
@@ -85,13 +85,13 @@ def test_gaussian_accounting_needs_less_noise():
     other = Budget(epsilon=1, delta=1e-6, neighbours="replace-one", accounting="gaussian")
     closer = Gaussian(WORKLOAD).calibrate(other)
     for clique in WORKLOAD:
-        assert closer.sigmas[clique].value < 0.95 * default.sigmas[clique].value
+        assert closer.widths[clique].value < 0.95 * default.widths[clique].value
 
 
 def test_laplace_spends_epsilon_whether_or_not_there_is_a_delta():
     pure = Laplace(WORKLOAD).calibrate(Budget(epsilon=1, neighbours="replace-one"))
     other = Laplace(WORKLOAD).calibrate(Budget(epsilon=1, delta=1e-6, neighbours="replace-one"))
-    assert pure.scales == other.scales
+    assert pure.widths == other.widths
     assert pure.cost == other.cost
 
 

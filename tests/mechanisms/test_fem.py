@@ -308,10 +308,12 @@ def test_reconstruction_can_be_repeated_with_other_settings() -> None:
     release = ready.measure(people(800), noise=SeededNoise(seed=0))
     same = [ready.reconstruct(release).model.marginal("age") for _ in range(2)]
     np.testing.assert_array_equal(*same)
-    other = SelectionLikelihood(consistency="factor", iterations=5, blend=1.0)(release)
+    evidence = ready.evidence(release)
+    fit = SelectionLikelihood(consistency="factor", iterations=5, blend=1.0)
+    other = fit(DOMAIN, evidence, 800.0)
     assert other.marginal("age").sum() == pytest.approx(800)
     graph = cs.RegionGraph.saturated(DOMAIN, WORKLOAD.cliques)
-    assert SelectionLikelihood(consistency=graph)(release).graph is graph
+    assert SelectionLikelihood(consistency=graph)(DOMAIN, evidence, 800.0).graph is graph
 
 
 # -- refusals ------------------------------------------------------------------------------------------
@@ -342,6 +344,8 @@ def test_impossible_wishes_are_refused_before_anything_is_spent(name) -> None:
         (lambda: DualQuery(WORKLOAD, rounds=1), "rounds must be a whole number from 2 on, got 1"),
         (lambda: DualQuery(WORKLOAD, samples=0), "samples must be a whole number from 1 on, got 0"),
         (lambda: SelectionLikelihood(consistency="global"), "fitted over region graphs"),
+        (lambda: FEM(WORKLOAD, fit=cs.LeastSquares()), "publishes choices, which SelectionLikelih"),
+        (lambda: DualQuery(WORKLOAD, fit="mine"), "a game publishes choices.*got 'mine'"),
         (lambda: SelectionLikelihood(iterations=0), "iterations must be at least 1, got 0"),
         (lambda: SelectionLikelihood(blend=0), "blend must be above 0 and at most 1, got 0"),
     ],
@@ -372,7 +376,11 @@ def test_only_its_own_release_is_reconstructed() -> None:
         ready.reconstruct(other)
     release = ready.measure(people(30), noise=SeededNoise(seed=0))
     with pytest.raises(MeasurementError, match="at least one choice"):
-        SelectionLikelihood()(replace(release, total=None))
+        ready.reconstruct(replace(release, total=None))
+    with pytest.raises(
+        MeasurementError, match=r"fits the choices of FEM .* got tuple; use another"
+    ):
+        SelectionLikelihood()(DOMAIN, release.measurements, 30.0)
 
 
 def test_as_published_has_the_authors_rounds_less_the_one_that_overspends() -> None:

@@ -15,7 +15,14 @@ import pytest
 import consilience.mechanisms.strategies_queries
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, ConsilienceError, DataError, DomainError
-from consilience.fits import LeastSquares, Shrunk, load
+from consilience.fits import (
+    LeastSquares,
+    NormCut,
+    PossibleCells,
+    SelectionLikelihood,
+    Shrunk,
+    load,
+)
 from consilience.measurements import Kronecker, Prefix, Ranges
 from consilience.mechanisms import HDMM, Laplace
 from consilience.mechanisms.fixed import Part
@@ -348,8 +355,24 @@ REFUSED = [
     (
         lambda: HDMM(WORKLOAD, QUERIES, fit=Shrunk()),
         ConsilienceError,
-        "prior must be None where attributes have queries",
+        "Shrunk needs plain tables, got queries for 'age'",
     ),
+    (
+        lambda: HDMM(WORKLOAD, QUERIES, fit=NormCut()),
+        ConsilienceError,
+        "NormCut needs plain tables, got queries for 'age'",
+    ),
+    (
+        lambda: HDMM(WORKLOAD, QUERIES, fit=PossibleCells()),
+        ConsilienceError,
+        "leave out fit= or queries=",
+    ),
+    (
+        lambda: HDMM(WORKLOAD, fit=SelectionLikelihood()).calibrate(LOOSE),
+        ConsilienceError,
+        "fits the choices of FEM and DualQuery (Selections), got tables with",
+    ),
+    (lambda: HDMM(WORKLOAD, fit="mine"), ConsilienceError, "fit must be an estimator such as"),
     (lambda: HDMM(WORKLOAD, noise="gaussian").calibrate(PURE), BudgetError, "gaussian noise with"),
     (
         lambda: HDMM(WORKLOAD, noise="laplace").calibrate(Budget(rho=1, neighbours="add-remove")),
@@ -358,8 +381,8 @@ REFUSED = [
     ),
     (
         lambda: HDMM(WORKLOAD, fit=Shrunk()).calibrate(PURE),
-        BudgetError,
-        "got a prior with",
+        ConsilienceError,
+        "Shrunk takes gaussian noise, got laplace noise",
     ),
     (lambda: HDMM(WORKLOAD).calibrate(1.0), BudgetError, "calibrated to a Budget"),
     (

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from consilience.mechanisms.adaptive_fit import Refit
-from consilience.mechanisms.settings import Settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +19,14 @@ from consilience.errors import (
     InsufficientBudgetError,
     MeasurementError,
 )
-from consilience.fits import LeastSquares
+from consilience.fits import (
+    LaplaceLikelihood,
+    LeastSquares,
+    NormCut,
+    PossibleCells,
+    SelectionLikelihood,
+    Shrunk,
+)
 from consilience.measurements import Measurement
 from consilience.mechanisms import MWEM
 from consilience.mechanisms.estimates import Room
@@ -128,6 +134,8 @@ BUILDS = [
     ({"noise": "uniform"}, ConsilienceError, "got 'uniform'"),
     ({"allowance": "some"}, ConsilienceError, "allowance 'noise' or 'cells'"),
     ({"select_share": 1}, ConsilienceError, "select_share must be between 0 and 1, got 1"),
+    ({"fit": "mine"}, ConsilienceError, "fit must be an estimator such as LeastSquares(), got"),
+    ({"fit": LeastSquares}, ConsilienceError, "; call it"),
 ]
 
 
@@ -162,10 +170,9 @@ CALIBRATES = [
         BudgetError,
         "enough for 3; lower rounds= or per_round=, or raise the budget",
     ),
-    ({"prior": "independence"}, PURE, ConsilienceError, "needs Gaussian noise"),
-    ({"prior": "mine"}, RHO, ConsilienceError, "prior must be None"),
-    ({"tolerance": 0}, PURE, ConsilienceError, "tolerance must be positive"),
-    ({"consistency": "very"}, PURE, ConsilienceError, "consistency must be"),
+    ({"fit": Shrunk()}, PURE, ConsilienceError, "Shrunk takes gaussian noise, got laplace noise"),
+    ({"fit": SelectionLikelihood()}, PURE, ConsilienceError, "fits the choices of FEM and Dual"),
+    ({"fit": LeastSquares("very")}, PURE, ConsilienceError, "consistency must be"),
     (
         {},
         Budget(epsilon=1e-9, neighbours="add-remove"),
@@ -180,6 +187,11 @@ def test_a_calibration_refuses(options, budget, error, words):
     with pytest.raises(error) as caught:
         MWEM(PAIRS, **options).calibrate(budget)
     assert words in str(caught.value)
+
+
+def test_a_fit_refuses_before_a_mechanism_has_it():
+    with pytest.raises(ConsilienceError, match="tolerance must be positive"):
+        MWEM(PAIRS, fit=LeastSquares(tolerance=0))
 
 
 # -- a run -----------------------------------------------------------------------------------------
@@ -243,15 +255,40 @@ def test_an_interrupted_fit_is_made_up_for(monkeypatch):
     next(run)
     with monkeypatch.context() as patched:
 
-        def stop(self, measurements, tolerance):
+        def stop(self, *args, **options):
             raise KeyboardInterrupt
 
-        patched.setattr(Refit, "__call__", stop)
+        patched.setattr(PossibleCells, "__call__", stop)
         with pytest.raises(KeyboardInterrupt):
             next(run)
     assert len(run.release.measurements) == 2, "what was drawn is kept"
     assert run.model.cliques == tuple(m.attributes for m in run.release.measurements)
     assert len(list(run)) == 1
+
+
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_a_loop_that_is_interrupted_goes_on(at, monkeypatch):
+    """While the next round is made up nothing is charged, so nothing is lost."""
+    ready = MWEM(PAIRS, 4).calibrate(PURE)
+    honest, calls = Room.left, []
+
+    def stop(self, *args):
+        calls.append(args)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return honest(self, *args)
+
+    monkeypatch.setattr(Room, "left", stop)
+    noise = Stopping(at=0)
+    run = ready.start(DATA, noise=noise)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in run:
+            pass
+    assert len(run.release.measurements) == at - 1
+    assert len(list(run)) == 4 - (at - 1)
+    assert len(set(run.cliques)) == 4
+    assert run.spent == ready.cost
+    assert noise.drawn == 8
 
 
 def test_each_marginal_is_measured_at_most_once_and_rounds_are_reported():
@@ -351,11 +388,9 @@ def _scores(rows, weights):
     return np.array(out)
 
 
-def test_a_run_never_draws_more_than_was_reserved(monkeypatch):
-    """Planted: a policy that asks for one round too many."""
-    ready = MWEM(PAIRS, 2).calibrate(PURE)
-    policy = type(ready.policy)
-    monkeypatch.setattr(policy, "charged", lambda self, stage, cost: stage + 0.5)
+def test_a_run_never_draws_more_than_was_reserved():
+    """Planted: a loop that asks for more rounds than were paid for."""
+    ready = replace(MWEM(PAIRS, 2).calibrate(PURE), rounds=4)
     noise = Stopping(at=5)
     run = ready.start(DATA, noise=noise)
     next(run), next(run)
@@ -385,22 +420,25 @@ def test_seeded_runs_repeat_and_are_marked():
     assert not np.array_equal(first.measurements[0].values, other.measurements[0].values)
 
 
-OPTIONS = [
-    {},
-    {"consistency": "local"},
-    {"consistency": "factor"},
-    {"consistency": "global"},
-    {"consistency": RegionGraph.saturated(DOMAIN, PAIRS)},
-    {"solver": "prox", "tolerance": 1e-3},
-    {"prior": "independence"},
+FITS = [
+    PossibleCells(),
+    LeastSquares(),
+    LeastSquares("local"),
+    LeastSquares("factor"),
+    LeastSquares("global"),
+    LeastSquares(RegionGraph.saturated(DOMAIN, PAIRS)),
+    LeastSquares(solver="prox", tolerance=1e-3),
+    Shrunk(),
+    LaplaceLikelihood(),
+    NormCut(),
 ]
 
 
 @pytest.mark.parametrize("neighbours", CHANGED)
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_any_reconstruction(options, neighbours):
+@pytest.mark.parametrize("fit", FITS, ids=repr)
+def test_any_reconstruction(fit, neighbours):
     budget = Budget(rho=0.5, neighbours=neighbours)
-    result = MWEM(PAIRS, 3, **options).calibrate(budget)(DATA, noise=SeededNoise(seed=2))
+    result = MWEM(PAIRS, 3, fit=fit).calibrate(budget)(DATA, noise=SeededNoise(seed=2))
     assert len(result.measurements) == 3
     assert result.model.total == pytest.approx(2000, rel=0.2)
     for m in result.measurements:
@@ -423,29 +461,29 @@ def test_a_warm_refit_is_the_cold_one_and_shorter():
     codes = np.minimum(rng.geometric(0.3, (2000, 5)) - 1, 11)
     tables = Dataset(codes, domain).marginals(all_marginals(domain, 2))
     made = [Measurement(c, t + rng.normal(0, 20, t.shape), stddev=20.0) for c, t in tables.items()]
-    warm = Refit(domain, 2000.0, Settings())
+    fit, warm = LeastSquares(tolerance=1e-9).in_rounds(), None
     saved = 0
     for k in range(1, len(made) + 1):
-        cold = Refit(domain, 2000.0, Settings())(made[:k], 1e-9)
-        now = warm(made[:k], 1e-9)
-        np.testing.assert_allclose(now.tau.values, cold.tau.values, atol=2e-5)
-        saved += cold.diagnostics.iterations - now.diagnostics.iterations
-    again = warm(made, 1e-9)
+        cold = fit(domain, made[:k], 2000.0)
+        warm = fit(domain, made[:k], 2000.0, warm=warm)
+        np.testing.assert_allclose(warm.tau.values, cold.tau.values, atol=2e-5)
+        saved += cold.diagnostics.iterations - warm.diagnostics.iterations
+    again = fit(domain, made, 2000.0, warm=warm)
     assert again.diagnostics.iterations <= 20
     assert saved > 0
 
 
-def test_the_default_fits_the_exact_model_and_other_settings_fit_local_tables():
+def test_the_default_fits_the_exact_model_and_other_fits_local_tables():
     budget = Budget(epsilon=20, neighbours="replace-one")
     ready = MWEM(PAIRS, 3).calibrate(budget)
-    assert ready.exact
+    assert isinstance(ready.fit, PossibleCells)
     run = ready.start(DATA, noise=SeededNoise(seed=0))
     made = list(run)[-1].model
     assert made.diagnostics.status == "stopped early"
     assert made.diagnostics.method == "exact model of 3 tables on possible cells"
     assert made.diagnostics.violation < 1e-9
     measured = [m.clique for m in made.measurements]
-    backbone = run._refit.backbone_of(made)
+    backbone = made.tree
     assert backbone is not None
     assert set(backbone.cliques) == set(measured)
     for clique, answer in zip(PAIRS, run.answers(PAIRS.cliques), strict=True):
@@ -454,22 +492,22 @@ def test_the_default_fits_the_exact_model_and_other_settings_fit_local_tables():
         )
     again = ready.reconstruct(run.release).model
     np.testing.assert_allclose(again.tau.values, made.tau.values, atol=0.01)
-    for asked in ({"consistency": "local"}, {"solver": "splitting"}):
-        other = MWEM(PAIRS, 3, **asked).calibrate(budget)
-        assert not other.exact
-        assert "exact" not in other(DATA, noise=SeededNoise(seed=0)).model.diagnostics.method
+    for asked in (LeastSquares("local"), LeastSquares(solver="splitting")):
+        other = MWEM(PAIRS, 3, fit=asked).calibrate(budget)(DATA, noise=SeededNoise(seed=0)).model
+        assert other.tree is None
+        assert "exact" not in other.diagnostics.method
 
 
 def test_room_is_the_planners():
     triples = all_marginals(DOMAIN, 3).cliques
-    prices = sorted(Settings("local").plan(DOMAIN, [c]).bytes for c in PAIRS)
-    tight = Settings("local", memory=prices[len(prices) // 2])
+    prices = sorted(LeastSquares("local").plan(DOMAIN, [c]).bytes for c in PAIRS)
+    tight = LeastSquares("local", memory=prices[len(prices) // 2])
     assert not Room(DOMAIN, triples, tight).all_fit
     small = Room(DOMAIN, tuple(PAIRS), tight)
     assert small.left([], list(PAIRS)) == tuple(c for c in PAIRS if small._fits([c]))
     first, rest = PAIRS.cliques[:3], PAIRS.cliques[3:]
-    least = min(Settings("global").plan(DOMAIN, [*first, c]).bytes for c in rest)
-    wide = Settings("global", memory=least)
+    least = min(LeastSquares("global").plan(DOMAIN, [*first, c]).bytes for c in rest)
+    wide = LeastSquares("global", memory=least)
     room = Room(DOMAIN, tuple(PAIRS), wide)
     open_ones = room.left(PAIRS.cliques[:3], list(PAIRS))
     assert set(PAIRS.cliques[:3]) <= set(open_ones)
@@ -480,7 +518,7 @@ def test_room_is_the_planners():
 
 def test_global_runs_stop_where_no_candidate_fits():
     budget = Budget(epsilon=30, neighbours="replace-one")
-    one_by_one = [Settings("global").plan(DOMAIN, [c]).bytes for c in PAIRS]
+    one_by_one = [LeastSquares("global").plan(DOMAIN, [c]).bytes for c in PAIRS]
     ready = MWEM(
         PAIRS, 6, fit=LeastSquares(consistency="global", memory=max(one_by_one))
     ).calibrate(budget)

@@ -17,7 +17,7 @@ import consilience.mechanisms.residual_planner_plan
 import consilience.mechanisms.strategies_queries
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, DomainError
-from consilience.fits import LeastSquares, reconstruct
+from consilience.fits import LeastSquares, SelectionLikelihood, Shrunk, reconstruct
 from consilience.mechanisms import HDMM, ResidualPlan, ResidualPlanner
 from consilience.mechanisms.fixed import add_noise
 from consilience.mechanisms.strategies_queries import Centring
@@ -218,11 +218,11 @@ def test_reconstruction_is_closer_than_least_squares():
     assert ours < straight
 
 
-@pytest.mark.parametrize("prior", [None, "independence"])
-def test_attributes_of_one_value(prior):
+@pytest.mark.parametrize("fit", [LeastSquares(), Shrunk()], ids=repr)
+def test_attributes_of_one_value(fit):
     domain = Domain({"a": 3, "one": 1, "b": 4})
     workload = Workload(domain, [("a", "one"), ("one", "b"), ("a", "b")])
-    ready = ResidualPlanner(workload, prior=prior).calibrate(BUDGETS[0])
+    ready = ResidualPlanner(workload, fit=fit).calibrate(BUDGETS[0])
     assert all("one" not in part.clique for part in ready.parts)
     rng = np.random.default_rng(0)
     columns = [rng.integers(n, size=90) for n in domain.shape]
@@ -356,7 +356,13 @@ def test_add_remove_noise_under_replace_one_is_found_out(monkeypatch):
             "must be at most 2^50",
         ),
         (
-            lambda: ResidualPlanner(WORKLOAD, fit=LeastSquares(consistency="very")).calibrate(BUDGETS[0]),
+            lambda: ResidualPlanner(WORKLOAD, fit=SelectionLikelihood()),
+            ValueError,
+            "fits the choices of FEM and DualQuery (Selections), got tables with gaussian noise",
+        ),
+        (lambda: ResidualPlanner(WORKLOAD, fit="mine"), ValueError, "fit must be an estimator"),
+        (
+            lambda: ResidualPlanner(WORKLOAD, fit=LeastSquares("very")).calibrate(BUDGETS[0]),
             ValueError,
             "consistency must be",
         ),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inference.cases import maximum_entropy
 
 from claims.judges import marginal
 from consilience.domain import Domain
@@ -19,7 +18,9 @@ from consilience.measurements import Measurement
 from consilience.model import Model
 from consilience.model.filters import selection
 from consilience.model.out_of_model import METHODS
+from consilience.progress import Step
 from consilience.regions import RegionGraph
+from model.cases import maximum_entropy
 from solvers.problems import RECORDS, D, marginal_of, noisy, true_counts
 
 LOCAL = reconstruct(
@@ -74,12 +75,12 @@ def test_a_global_model_answers_by_its_own_distribution() -> None:
 
 
 def test_many_are_each_alone_and_progress_is_told() -> None:
-    seen: list[tuple[int, int]] = []
+    seen: list[Step] = []
     asked = [("a", "b"), ("d", "a"), "e", ("e", "b", "d"), ("d", "a")]
-    found = LOCAL.marginals(asked, progress=lambda *s: seen.append(s))
+    found = LOCAL.marginals(asked, progress=seen.append)
     for order, table in zip(asked, found, strict=True):
         np.testing.assert_array_equal(table, LOCAL.marginal(order))
-    assert seen[-1][0] == seen[-1][1] > 0
+    assert seen[-1].done == seen[-1].total > 0
     assert LOCAL.marginals([]) == []
     found[0][...] = -1.0
     assert LOCAL.marginal(("a", "b")).min() >= 0
@@ -200,9 +201,9 @@ def test_trust_of_the_local_method() -> None:
 def test_standard_errors_on_request_are_those_of_refits() -> None:
     """The spread of the inferred table over fresh noise, simulated here with draws of our own."""
     model = chain_model()
-    seen: list[tuple[int, int]] = []
-    found = model.trust(("a", "c"), replicates=40, progress=lambda *s: seen.append(s))
-    assert seen[-1] == (40, 40)
+    seen: list[Step] = []
+    found = model.trust(("a", "c"), replicates=40, progress=seen.append)
+    assert seen[-1] == Step("refits", 40, 40)
     assert found.replicates == 40
     assert "standard error up to" in str(found)
     rng = np.random.default_rng(5)

@@ -2,7 +2,7 @@
 
 import json
 import zipfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,16 @@ from scipy.sparse.linalg import aslinearoperator
 
 from consilience.domain import Domain
 from consilience.errors import ModelFileError
-from consilience.fits import LeastSquares, load, reconstruct
+from consilience.fits import (
+    Fit,
+    LaplaceLikelihood,
+    LeastSquares,
+    NormCut,
+    PossibleCells,
+    Shrunk,
+    load,
+    reconstruct,
+)
 from consilience.measurements import Kronecker, Measurement, Prefix, Ranges
 from consilience.model import Model
 from consilience.model.packing import VERSION
@@ -24,8 +33,12 @@ from solvers.problems import RECORDS, D, cliques_of, noisy
 SIX = np.arange(24.0).reshape(4, 6)
 
 
-def fitted(**arguments) -> Model:
-    return reconstruct(D, noisy(D, "ab bcd de", 1, (20.0, 5.0)), total=RECORDS, **arguments)
+def fitted(**settings) -> Model:
+    return by(LeastSquares(**settings))
+
+
+def by(fit: Fit) -> Model:
+    return reconstruct(D, noisy(D, "ab bcd de", 1, (20.0, 5.0)), RECORDS, fit)
 
 
 def with_queries() -> Model:
@@ -64,7 +77,13 @@ MODELS = {
         consistency=RegionGraph.saturated(D, cliques_of("abc bcd cde")).with_counting_numbers(0.3)
     ),
     "queries": with_queries,
-    "without settings": lambda: replace(fitted(), settings=None),
+    "shrunk": lambda: by(Shrunk(seed=3)),
+    "norm-cut": lambda: by(NormCut()),
+    "Laplace likelihood": lambda: reconstruct(
+        D, noisy(D, "ab bc", 2, noise="laplace"), fit=LaplaceLikelihood(tolerance=1e-4)
+    ),
+    "possible cells": lambda: by(PossibleCells()),
+    "without a fit": lambda: replace(fitted(), fit=None),
     "without plan": lambda: replace(
         fitted(), diagnostics=replace(fitted().diagnostics, plan=None, bound=-np.inf)
     ),
@@ -89,14 +108,28 @@ def assert_same(one: Model, other: Model) -> None:
         assert m.values.tobytes() == n.values.tobytes()
         eye = np.eye(m.query.cells)
         assert m.query.apply(eye).tobytes() == n.query.apply(eye).tobytes()
-    if one.settings is None:
-        assert other.settings is None
-    else:
-        assert other.settings is not None
-        assert replace(one.settings, possible={}) == replace(other.settings, possible={})
-        assert list(one.settings.possible) == list(other.settings.possible)
-        for clique, mask in one.settings.possible.items():
-            np.testing.assert_array_equal(mask, other.settings.possible[clique])
+    assert one.total_known == other.total_known
+    assert type(one.fit) is type(other.fit)
+    assert_same_fit(one, other)
+    assert (one.tree is None) == (other.tree is None)
+    if one.tree is not None and other.tree is not None:
+        assert one.tree.whole == other.tree.whole
+        np.testing.assert_array_equal(one.tree.marginal("ace"), other.tree.marginal("ace"))
+
+
+def assert_same_fit(one: Model, other: Model) -> None:
+    if one.fit is None or other.fit is None:
+        return
+    for field in fields(one.fit):  # pyright: ignore[reportArgumentType]
+        mine, theirs = getattr(one.fit, field.name), getattr(other.fit, field.name)
+        if isinstance(mine, RegionGraph):
+            assert theirs is other.graph
+        elif field.name == "possible":
+            assert list(mine) == list(theirs)
+            for clique, mask in mine.items():
+                np.testing.assert_array_equal(mask, theirs[clique])
+        else:
+            assert mine == theirs
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -249,7 +282,12 @@ FORGERIES = {
     "total negative": {"consilience": json_with(total=-3)},
     "total no number": {"consilience": json_with(total={"float": "nan"})},
     "diagnostics of another shape": {"consilience": json_with(diagnostics={"gap": 3})},
-    "settings of another shape": {"consilience": json_with(settings=[1])},
+    "fit of another shape": {"consilience": json_with(fit=[1])},
+    "settings of another fit": {
+        "consilience": json_with(
+            fit={"name": "Shrunk", "settings": {"solver": 1}, "own_graph": False}
+        )
+    },
     "plan of another shape": {"consilience": json_with(plan={"options": 3})},
     "JSON cut off": {"consilience": lambda a: a[:-9]},
 }

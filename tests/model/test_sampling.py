@@ -171,8 +171,8 @@ def test_a_seed_or_a_generator_decides_the_rows(name: str) -> None:
 
 def test_progress_covers_the_backbone_as_well() -> None:
     model = replace(LOCAL)
-    seen: list[tuple[int, int]] = []
-    model.sample(50, 0, progress=lambda done, of: seen.append((done, of)))
+    seen: list[tuple[int, int | None]] = []
+    model.sample(50, 0, progress=lambda step: seen.append((step.done, step.total)))
     stages = list(dict.fromkeys(of for _, of in seen))
     assert len(stages) == 2
     for of in stages:  # each stage goes up to its end
@@ -182,9 +182,9 @@ def test_progress_covers_the_backbone_as_well() -> None:
 
 
 def test_progress_goes_up_to_the_end() -> None:
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[int, int | None]] = []
     FRUSTRATED.prepare()
-    FRUSTRATED.sample(300, 0, progress=lambda done, of: seen.append((done, of)))
+    FRUSTRATED.sample(300, 0, progress=lambda step: seen.append((step.done, step.total)))
     assert [done for done, _ in seen] == list(range(1, seen[-1][1] + 1))
     assert len({of for _, of in seen}) == 1
 

@@ -6,10 +6,11 @@ import pytest
 from claims.judges import constraints
 from consilience.domain import Domain
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
-from consilience.fits import LaplaceLikelihood, LeastSquares, Shrunk, reconstruct
+from consilience.fits import LaplaceLikelihood, LeastSquares, PossibleCells, Shrunk, reconstruct
 from consilience.measurements import Measurement, Prefix
 from consilience.model import Model
 from consilience.model.uncertainty import closed_form_holds
+from consilience.progress import Step
 from consilience.regions import RegionGraph
 from solvers.problems import D, cliques_of, marginal_of, rows_of
 
@@ -80,7 +81,7 @@ def test_the_closed_form_is_generalised_least_squares(case, consistency, total_k
         CASES[case],
         (10.0, 4.0, 7.0),
         total=N if total_known else None,
-        consistency=consistency,
+        fit=LeastSquares(consistency=consistency),
     )
     covariance = dense_covariance(model, total_known)
     rng = np.random.default_rng(1)
@@ -203,18 +204,15 @@ def test_the_bootstrap_of_every_solver_and_query() -> None:
         query=Prefix(4),
     )
     made = [*measured(D, "ab bc", (20.0,), rng), prefix]
-    for given in ({}, {"solver": "prox", "iterations": 60}, {"prior": "independence"}):
-        usable = made[:2] if given.get("prior") else made
-        model = reconstruct(D, usable, total=N, fit=LeastSquares(consistency="local"), **given)
-        seen = []
-
-        def note(done: int, asked: int, seen: list = seen) -> None:
-            seen.append((done, asked))
-
-        found = model.stderr(("c", "b"), method="bootstrap", replicates=4, progress=note)
+    paper = LeastSquares(consistency="local", solver="prox", iterations=60)
+    for fit in (LeastSquares(consistency="local"), paper, PossibleCells(), Shrunk()):
+        usable = made[:2] if isinstance(fit, Shrunk | PossibleCells) else made
+        model = reconstruct(D, usable, N, fit)
+        seen: list[Step] = []
+        found = model.stderr(("c", "b"), method="bootstrap", replicates=4, progress=seen.append)
         assert found.shape == (4, 3)
         assert (found > 0).all()
-        assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+        assert [(s.done, s.total) for s in seen] == [(1, 4), (2, 4), (3, 4), (4, 4)]
         np.testing.assert_array_equal(
             found, model.stderr(("c", "b"), method="bootstrap", replicates=4)
         )
@@ -317,7 +315,7 @@ def test_bad_arguments_are_named() -> None:
     prior = reconstruct(
         D, measured(D, "ab bc", (20.0,), np.random.default_rng(0)), total=N, fit=Shrunk()
     )
-    with pytest.raises(ConsilienceError, match=r"need prior=None and .*; use method='bootstrap'"):
+    with pytest.raises(ConsilienceError, match=r"got a model by Shrunk; use method='bootstrap'"):
         prior.stderr("a", method="closed-form")
 
 
@@ -326,7 +324,7 @@ def test_the_exact_laplace_likelihood_has_its_own_errors() -> None:
     made = measured(SMALL, "ab bc ac", (40.0,), np.random.default_rng(6), noise="laplace")
     model = reconstruct(SMALL, made, total=N, fit=LaplaceLikelihood(consistency="local"))
     assert not closed_form_holds(model)
-    with pytest.raises(ConsilienceError, match="need prior=None and likelihood='squared'"):
+    with pytest.raises(ConsilienceError, match="those of least squares, got a model by LaplaceL"):
         model.stderr("a", method="closed-form")
     found = model.uncertainty(("a", "b"), replicates=20)
     assert found.method == "bootstrap"

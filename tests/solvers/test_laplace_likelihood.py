@@ -78,8 +78,10 @@ def test_equals_a_linear_programme(seed):
 
 
 def test_refusals():
-    with pytest.raises(ConsilienceError, match="likelihood must be"):
-        cs.reconstruct(DOMAIN, noisy(), total=500, fit=cs.LaplaceLikelihood())
+    with pytest.raises(
+        ConsilienceError, match=r"no likelihood= any more.*cs.LaplaceLikelihood\(\)"
+    ):
+        cs.reconstruct(DOMAIN, noisy(), total=500, likelihood="laplace")
     below = [*noisy(), cs.Measurement(("a",), np.full(3, 166.0), stddev=4.0, noise="laplace")]
     with pytest.raises(LossError, match="measured plainly and once"):
         cs.reconstruct(DOMAIN, below, total=500, fit=cs.LaplaceLikelihood(consistency="local"))

@@ -8,9 +8,10 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import CapacityError, ConsilienceError, MeasurementError, RegionGraphError
-from consilience.fits import LeastSquares, plan, reconstruct
+from consilience.fits import LeastSquares, Planned, plan, reconstruct
 from consilience.measurements import Measurement, Prefix
 from consilience.memory import parse_bytes, show_bytes
+from consilience.progress import Iteration
 from consilience.regions import RegionGraph
 from consilience.solvers.planner import build_graph, make_plan
 from solvers.problems import RECORDS, D, cliques_of, noisy
@@ -21,7 +22,7 @@ CHAIN = list(zip(WIDE.attributes[:-1], WIDE.attributes[1:], strict=True))
 
 
 def planned(domain: Domain, cliques, **changes):
-    given = {"consistency": "auto", "solver": "auto", "memory": "2 GB", "squared": True}
+    given = {"consistency": "auto", "solver": "auto", "memory": "2 GB"}
     return make_plan(domain, cliques, **(given | changes))
 
 
@@ -140,14 +141,11 @@ def test_a_consistency_asked_for_is_kept() -> None:
 
 def test_solvers() -> None:
     assert planned(WIDE, CHAIN).solver == "splitting"
-    assert planned(WIDE, CHAIN, squared=False).solver == "prox"
     assert planned(WIDE, CHAIN, solver="prox").solver == "prox"
     with pytest.raises(
         ConsilienceError, match="solver must be 'auto', 'splitting' or 'prox', got 'x'"
     ):
         planned(WIDE, CHAIN, solver="x")
-    with pytest.raises(ConsilienceError, match="needs squared loss; use solver='prox'"):
-        planned(WIDE, CHAIN, solver="splitting", squared=False)
     with pytest.raises(ConsilienceError, match=r"consistency must be 'auto', .* got 'total'"):
         planned(WIDE, CHAIN, consistency="total")
 
@@ -185,11 +183,11 @@ def test_planning_allocates_nothing_like_what_it_prices() -> None:
 def test_plan_is_what_reconstruct_does() -> None:
     made = noisy(D, "ab bc cd", 1)
     seen = []
-    model = reconstruct(
-        D, made, total=RECORDS, fit=LeastSquares(memory="1 GB"), on_plan=seen.append
-    )
-    assert seen == [plan(D, made, fit=LeastSquares(memory="1 GB"))]
-    assert model.diagnostics.plan == seen[0]
+    model = reconstruct(D, made, RECORDS, LeastSquares(memory="1 GB"), seen.append)
+    expected = plan(D, made, LeastSquares(memory="1 GB"))
+    assert isinstance(seen[0], Planned)
+    assert [s.plan for s in seen if isinstance(s, Planned)] == [expected]
+    assert model.diagnostics.plan == expected
     assert model.graph.kind == "junction tree"
     local = reconstruct(
         D, noisy(D, "ab bc ac", 1), total=RECORDS, fit=LeastSquares(consistency="local")
@@ -201,9 +199,7 @@ def test_a_refusal_comes_before_any_work() -> None:
     made = [Measurement(c, np.full((10, 10), 1.0), stddev=1.0) for c in PAIRS[:40]]
     seen = []
     with pytest.raises(CapacityError, match=r"must fit the memory budget of 1.0 kB"):
-        reconstruct(
-            WIDE, made, fit=LeastSquares(memory="1 kB"), on_plan=seen.append, progress=seen.append
-        )
+        reconstruct(WIDE, made, fit=LeastSquares(memory="1 kB"), progress=seen.append)
     assert seen == []
 
 
@@ -219,7 +215,7 @@ def test_a_graph_of_ones_own() -> None:
         plan(D, made, fit=LeastSquares(consistency=graph, memory=100))
     narrow = RegionGraph.saturated(D, cliques_of("ab bc"))
     with pytest.raises(
-        RegionGraphError, match=r"support every clique of the loss, got \('c', 'd'\)"
+        RegionGraphError, match=r"some region of the graph must contain \('c', 'd'\), none does"
     ):
         reconstruct(D, made, total=RECORDS, fit=LeastSquares(consistency=narrow))
     other = Domain({**D.sizes, "b": 7})
@@ -238,29 +234,55 @@ def test_a_graph_of_ones_own() -> None:
         ({"tolerance": -1e-3}, "tolerance must be positive and finite"),
         ({"tolerance": float("nan")}, "tolerance must be positive and finite, got nan"),
         ({"iterations": -1}, "iterations must be at least 0, got -1"),
-        ({"prior": "hope"}, "prior must be None or 'independence', got 'hope'"),
         ({"consistency": "mostly"}, "consistency must be 'auto', .* got 'mostly'"),
         ({"solver": "magic"}, "solver must be 'auto', .* got 'magic'"),
         ({"memory": "lots"}, "memory must be a number of bytes or text .* got 'lots'"),
-        ({"total": -3.0}, "total must be positive and finite, got -3"),
         (
             {"possible": {("a", "b"): np.ones((2, 3), bool)}, "solver": "prox"},
-            "impossible cells need solver='splitting'",
+            "cannot occur need the splitting solver",
         ),
     ],
 )
 def test_bad_arguments_are_named(changes: dict, words: str) -> None:
     with pytest.raises(ConsilienceError, match=words):
-        reconstruct(D, noisy(D, "ab bc", 3), **changes)
+        reconstruct(D, noisy(D, "ab bc", 3), fit=LeastSquares(**changes))
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"total": -3.0}, "total must be positive and finite, got -3"),
+        (
+            {"fit": LeastSquares},
+            r"fit must be an estimator such as LeastSquares\(\), got .*call it",
+        ),
+        ({"fit": "local"}, "fit must be an estimator"),
+        ({"consistency": "local"}, r"write fit=cs.LeastSquares\(consistency=...\)"),
+        ({"possible": {}}, r"write fit=cs.LeastSquares\(possible=...\)"),
+        ({"on_plan": print}, "on_plan= any more: write cs.plan"),
+        ({"speed": 3}, "reconstruct takes total, fit and progress, got speed="),
+    ],
+)
+def test_what_reconstruct_does_not_take_is_named(given: dict, words: str) -> None:
+    with pytest.raises(ConsilienceError, match=words):
+        reconstruct(D, noisy(D, "ab bc", 3), **given)
+
+
+@pytest.mark.parametrize("made", [noisy(D, "ab", 3)[0], [1], 3])
+def test_what_is_no_list_of_measurements_is_named(made) -> None:
+    for ask in (reconstruct, plan):
+        with pytest.raises(
+            MeasurementError, match="measurements must be a list of Measurement, got"
+        ):
+            ask(D, made)
 
 
 def test_nothing_measured() -> None:
     total_only = [Measurement((), [100.0], stddev=1.0)]
     for made in ([], total_only):
-        with pytest.raises(
-            MeasurementError, match="at least one measurement of a marginal, got none"
-        ):
-            reconstruct(D, made)
+        for ask in (reconstruct, plan):
+            with pytest.raises(MeasurementError, match=r"at least one measurement .*got none"):
+                ask(D, made)
 
 
 def test_iterations_are_honoured_exactly() -> None:
@@ -291,5 +313,6 @@ def test_progress_sees_a_falling_gap() -> None:
         fit=LeastSquares(consistency="local", tolerance=1e-8),
         progress=seen.append,
     )
+    seen = [step for step in seen if isinstance(step, Iteration)]
     assert seen[-1].gap <= 1e-8 <= seen[0].gap
     assert seen[-1].done == model.diagnostics.iterations

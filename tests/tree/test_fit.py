@@ -12,7 +12,7 @@ from consilience.tree import fit as tree_fit
 from consilience.tree.answers import TreeAnswers
 from consilience.tree.fit import NoisyTables, ProximalPath, fit_noisy, fit_tree
 from consilience.tree.support import SupportTree
-from inference.cases import known_of, random_joint
+from model.cases import known_of, random_joint
 
 D = Domain({"a": 3, "b": 2, "c": 3, "d": 2})
 CHAIN, CYCLE = "ab bc cd", "ab bc cd ad"

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inference.cases import known_of, maximum_entropy, random_joint, unrealisable
 
 import consilience as cs
 from claims.judges import joint, marginal, random_vector
 from consilience.domain import CliqueVector, Domain
 from consilience.model.out_of_model import inferred
 from consilience.model.problem4 import project
+from consilience.progress import Step
 from consilience.regions import RegionGraph
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.tree import growth
@@ -27,6 +27,7 @@ from consilience.tree.growth import (
     proximal_steps,
     spanning_tree,
 )
+from model.cases import known_of, maximum_entropy, random_joint, unrealisable
 
 D = Domain({"a": 4, "b": 3, "c": 5, "d": 2, "e": 3})
 WORDS = [
@@ -158,14 +159,14 @@ def test_a_model_is_prepared_once_with_progress() -> None:
         [cs.Measurement(tuple(w), rng.integers(10, 90, (3, 3)), stddev=3.0) for w in ("ab", "bc")],
         fit=cs.LeastSquares(consistency="local"),
     )
-    seen: list[tuple[int, int]] = []
-    made = model.prepare(lambda *s: seen.append(s))
-    assert seen[-1][0] == seen[-1][1] > 1
+    seen: list[Step] = []
+    made = model.prepare(seen.append)
+    assert seen[-1].done == seen[-1].total > 1
     seen.clear()
-    assert model.prepare(lambda *s: seen.append(s)) is made is model.backbone
+    assert model.prepare(seen.append) is made is model.backbone
     assert not seen
-    asked = model.marginals([("a", "c")], progress=lambda *s: seen.append(s))
-    assert seen == [(1, 1)]
+    asked = model.marginals([("a", "c")], progress=seen.append)
+    assert [(s.done, s.total) for s in seen] == [(1, 1)]
     np.testing.assert_array_equal(asked[0], model.marginal(("a", "c")))
 
 

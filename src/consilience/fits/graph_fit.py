@@ -133,7 +133,7 @@ def model_of(
     diagnostics = Diagnostics(
         plan,
         solution.method,
-        status.name.value,
+        status.name,
         status.advice,
         status.converged,
         solution.objective,

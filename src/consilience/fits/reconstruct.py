@@ -70,7 +70,7 @@ def reconstruct(
     or one's own. progress sees a `Step` now and then, first the plan, then iterations.
     """
     _refuse_old("reconstruct", old)
-    return _checked(fit)(domain, measurements, total, progress=progress)
+    return checked_fit(fit)(domain, measurements, total, progress=progress)
 
 
 def plan(
@@ -78,7 +78,7 @@ def plan(
 ) -> Plan:
     """What `reconstruct` would do with the same arguments, without doing it."""
     _refuse_old("plan", old)
-    return _checked(fit).plan(domain, [m.clique for m in bind_all(domain, measurements)])
+    return checked_fit(fit).plan(domain, [m.clique for m in bind_all(domain, measurements)])
 
 
 def load(path: str | os.PathLike[str]) -> Model:
@@ -86,7 +86,8 @@ def load(path: str | os.PathLike[str]) -> Model:
     return Model(**read(path, FITS))
 
 
-def _checked(fit: Fit) -> Fit:
+def checked_fit(fit: Fit) -> Fit:
+    """The estimator itself; refuses what is none."""
     if isinstance(fit, Fit):
         return fit
     hint = "; call it" if isinstance(fit, type) else ""

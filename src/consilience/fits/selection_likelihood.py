@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, MeasurementError
 from consilience.measurements import Measurement
+from consilience.measurements.measurement import Noise
 from consilience.measurements.selections import SelectionLoss, Selections
 from consilience.model.diagnostics import Diagnostics
 from consilience.model.fit import Fit
@@ -29,12 +31,16 @@ FIRST_RATE = 100.0
 """Step to start with, in units of what smoothness guarantees; blocks of steps that do not improve are undone and halved."""
 PSEUDO = 0.5
 """Added to each value's count, so that no value is impossible."""
+ONLY_CHOICES = "SelectionLikelihood fits the choices of FEM and DualQuery (Selections)"
+OTHERS = "use another fit, such as LeastSquares"
 CONSISTENCIES = ("auto", "local", "factor")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SelectionLikelihood(Fit):
     """How choices of cells (FEM, DualQuery) become a model. blend: share of the product of one-way marginals in the start."""
+
+    noises: ClassVar[tuple[Noise, ...]] = ()
 
     consistency: str | RegionGraph = "local"
     iterations: int = 80
@@ -51,6 +57,10 @@ class SelectionLikelihood(Fit):
             raise ConsilienceError(f"iterations must be at least 1, got {self.iterations}")
         if not 0 < self.blend <= 1:
             raise ConsilienceError(f"blend must be above 0 and at most 1, got {self.blend}")
+
+    def check(self, noise: Noise, *, query: bool = False) -> None:
+        """Refuse every noisy measurement, for a mechanism before it spends."""
+        raise MeasurementError(f"{ONLY_CHOICES}, got tables with {noise} noise; {OTHERS}")
 
     def plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
         listed = tuple(cliques)
@@ -70,10 +80,7 @@ class SelectionLikelihood(Fit):
     ) -> Model:
         """The model of the choices in `measurements`, started from the records that answered them."""
         if not isinstance(measurements, Selections):
-            raise MeasurementError(
-                "SelectionLikelihood fits the choices of FEM and DualQuery (Selections), got "
-                f"{type(measurements).__name__}; use another fit, such as LeastSquares"
-            )
+            raise MeasurementError(f"{ONLY_CHOICES}, got {type(measurements).__name__}; {OTHERS}")
         records = measurements.records
         if not len(measurements) or records is None or total is None:
             raise MeasurementError(
@@ -96,7 +103,7 @@ class SelectionLikelihood(Fit):
         )
         status = solution.status
         diagnostics = Diagnostics(
-            plan, solution.method, status.name.value, status.advice, status.converged, solution.objective, solution.bound,
+            plan, solution.method, status.name, status.advice, status.converged, solution.objective, solution.bound,
             solution.violation, solution.iterations, solution.seconds,
         )  # fmt: skip
         return Model(domain, float(total), graph, solution.tau, (), diagnostics, self)

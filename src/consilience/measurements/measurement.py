@@ -142,6 +142,10 @@ def bind_all(domain: Domain, measurements: Iterable[Measurement]) -> tuple[Bound
         raise MeasurementError(
             "measurements must be a list of Measurement, got a single one; wrap it in a list"
         )
+    if not isinstance(measurements, Iterable):
+        raise MeasurementError(
+            f"measurements must be a list of Measurement, got {type(measurements).__name__}"
+        )
     bound: list[BoundMeasurement] = []
     for m in measurements:
         if not isinstance(m, Measurement):

@@ -66,8 +66,8 @@ class AIM(Mechanism):
     fit: Fit = LeastSquares()
 
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.fit.memory)
-        check_workload(Workload(self.workload.domain, self.candidates), self.fit.memory)
+        check_workload(self.workload, self.fit)
+        check_workload(Workload(self.workload.domain, self.candidates), self.fit)
         number = whole_number(self.rounds_per_attribute)
         if number is None or number < 2:
             raise ConsilienceError(
@@ -133,11 +133,11 @@ class CalibratedAIM(CalibratedAdaptive[AIM]):
     def asks(self, run: Run) -> Asks:
         weights, size = self.mechanism.weights, self.domain.size
         room = Room(self.domain, self.candidates, self.fit)
-        for clique in [c for c in self.candidates if len(c) == 1]:
+        ones = [c for c in self.candidates if len(c) == 1]
+        for clique in ones[run.begun :]:
             yield Ask((clique,), self.sigma)
-        share = self.first
-        while True:
-            left = self.cost.rho.value - run.spent.rho.value
+        while (left := self.cost.rho.value - run.spent.rho.value) >= self.first:
+            share = run.share or self.first
             last = left < 2 * share
             sigma, select = _split(self.budget.neighbours, left if last else share)
             noise = mean_absolute(sigma)
@@ -152,7 +152,7 @@ class CalibratedAIM(CalibratedAdaptive[AIM]):
             if last:
                 return
             if measured is not None and run.moved(measured) <= noise * size(measured):
-                share *= ANNEAL
+                run.share = ANNEAL * share
 
     def __str__(self) -> str:
         return (

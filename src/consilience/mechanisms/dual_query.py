@@ -52,7 +52,7 @@ class DualQuery(Mechanism):
 
     def __post_init__(self) -> None:
         check_fit(self.fit)
-        check_workload(self.workload, self.fit.memory)
+        check_workload(self.workload, self.fit)
         for name, value, least in (("rounds", self.rounds, 2), ("samples", self.samples, 1)):
             if (whole_number(value) or 0) < least:
                 raise ConsilienceError(

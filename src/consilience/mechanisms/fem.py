@@ -68,7 +68,7 @@ class FEM(Mechanism):
 
     def __post_init__(self) -> None:
         check_fit(self.fit)
-        check_workload(self.workload, self.fit.memory)
+        check_workload(self.workload, self.fit)
         check_positive(samples=self.samples, split=self.split, perturbation=self.perturbation)
         if self.rounds is not None and ((whole_number(self.rounds) or 0) < 1 or self.published):
             raise ConsilienceError(

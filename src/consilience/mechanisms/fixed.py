@@ -148,7 +148,7 @@ class EachTable(Mechanism):
         """The least noise that the budget allows, table by table; refuses a budget in another unit."""
 
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.fit.memory)
+        check_workload(self.workload, self.fit)
         self.fit.check(self.law)
         object.__setattr__(self, "weights", _checked_shares(self.workload, self.weights))
 

@@ -66,7 +66,7 @@ class HDMM(Mechanism):
     fit: Fit = LeastSquares()
 
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.fit.memory)
+        check_workload(self.workload, self.fit)
         if self.noise not in ("auto", "laplace", "gaussian"):
             raise ConsilienceError(
                 f"noise must be 'auto', 'laplace' or 'gaussian', got {self.noise!r}"
@@ -78,9 +78,10 @@ class HDMM(Mechanism):
         if self.restarts < 1:
             raise ConsilienceError(f"restarts must be at least 1, got {self.restarts}")
         object.__setattr__(self, "queries", _checked_queries(self.workload, self.queries))
-        if self.queries and len(self.fit.noises) == 1:
+        if self.queries and (not self.fit.queries or len(self.fit.noises) == 1):
             raise ConsilienceError(
-                f"{type(self.fit).__name__} needs plain tables in HDMM, got attributes with queries; leave out fit or queries"
+                f"{type(self.fit).__name__} needs plain tables, got queries for {', '.join(map(repr, self.queries))}, which "
+                "HDMM answers by other queries; leave out fit= or queries="
             )
 
     def query(self, attributes: Any) -> Query:

@@ -28,6 +28,7 @@ from consilience.errors import (
     LedgerError,
     NoiseError,
 )
+from consilience.fits.reconstruct import checked_fit
 from consilience.measurements import Measurement
 from consilience.memory import parse_bytes, show_bytes
 from consilience.model import Diagnostics, Fit, Model
@@ -226,8 +227,8 @@ def check_call(cost: Cost, noise: NoiseSource | None, ledger: Ledger | None) -> 
     return chosen
 
 
-def check_workload(workload: Workload, memory: str | int | float) -> None:
-    """Tables that can be counted in the memory allowed, each of at least one attribute."""
+def check_workload(workload: Workload, fit: Fit) -> None:
+    """Tables that can be counted in the memory of the estimator, each of at least one attribute."""
     if not isinstance(workload, Workload):
         raise DomainError(
             "the workload of a mechanism must be a Workload, such as all_marginals(domain, 2), "
@@ -238,7 +239,7 @@ def check_workload(workload: Workload, memory: str | int | float) -> None:
             "every clique of a mechanism's workload must have an attribute, got the empty one; "
             "the total is public (replace-one) or estimated from the tables (add-remove)"
         )
-    need, budget = BYTES_PER_CELL * workload.cells, parse_bytes(memory)
+    need, budget = BYTES_PER_CELL * workload.cells, parse_bytes(checked_fit(fit).memory)
     if need > budget:
         raise CapacityError(
             f"the tables of the workload must fit the memory budget of {show_bytes(budget)}, "

@@ -71,7 +71,7 @@ class MWEM(Mechanism):
     fit: Fit = PossibleCells()
 
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.fit.memory)
+        check_workload(self.workload, self.fit)
         if self.rounds is not None:
             _check_rounds(self.rounds, len(self.workload))
         if self.per_round is not None and not isinstance(self.per_round, Epsilon | Rho):
@@ -195,7 +195,7 @@ class CalibratedMWEM(CalibratedAdaptive[MWEM]):
         workload, size = self.mechanism.workload, self.domain.size
         per_cell = mean_absolute(self.width) if self.mechanism.allowance == "noise" else 1.0
         room = self._room()
-        for _ in range(self.rounds):
+        while run.begun < self.rounds:
             done = run.cliques
             left = room.left(done, [c for c in workload if c not in done])
             if not left:

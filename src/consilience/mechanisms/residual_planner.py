@@ -59,7 +59,8 @@ class ResidualPlanner(Mechanism):
     fit: Fit = LeastSquares()
 
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.fit.memory)
+        check_workload(self.workload, self.fit)
+        self.fit.check("gaussian")
 
     def calibrate(self, budget: Budget) -> CalibratedResidualPlanner:
         """Least noise that an (epsilon, delta) or rho budget allows."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from time import perf_counter
 from typing import Any
 
@@ -80,7 +81,10 @@ class Round:
 
 
 Asks = Generator[Ask, Clique | None, None]
-"""The loop of a mechanism: each `yield` of an Ask returns the clique that was measured, None if the round was cut short."""
+"""The loop of a mechanism: each `yield` of an Ask returns the clique that was measured, None if the round was cut short.
+
+A loop that is interrupted while it works is begun anew: it goes on from what the run has on record.
+"""
 
 
 class Meter:
@@ -127,8 +131,12 @@ class Run(Iterator[Round]):
         self._model: Model | None = None
         self._before: Model | None = None
         self._fitted = 0
-        self._number_of_rounds = ready.number_of_rounds
+        self._ready, self._number_of_rounds = ready, ready.number_of_rounds
         self._asks = ready.asks(self)
+        self.begun = 0
+        """Rounds that were charged, whatever came of them."""
+        self.share: Fraction | None = None
+        """rho of a round by now, where the mechanism changes it on the way."""
         self._ask: Ask | None = None
         self._measured: Clique | None = None
         self._began = perf_counter()
@@ -179,11 +187,11 @@ class Run(Iterator[Round]):
     def __next__(self) -> Round:
         model = self.model  # fitted here if an interruption came between measuring and fitting
         if self._ask is None:
-            measured, self._measured = self._measured, None
-            self._ask = self._asks.send(measured)
+            self._ask = self._next_ask()
         ask, scores = self._ask, self._scores(model, self._ask)
         self._meter.charge(ask.cost(self._meter.reserved.neighbours))
         self._ask = None  # charged, so it is never asked again
+        self.begun += 1
         clique = ask.candidates[self._choose(ask, scores)]
         self._measurements.append(self._measure(clique, ask.width))
         self._measured = clique
@@ -194,6 +202,16 @@ class Run(Iterator[Round]):
         return Round(number, self._number_of_rounds, self._measurements[-1], fitted)
 
     # -- parts of a round ------------------------------------------------------------------------
+
+    def _next_ask(self) -> Ask:
+        measured, self._measured = self._measured, None
+        try:
+            return self._asks.send(measured)
+        except StopIteration:
+            raise
+        except BaseException:  # which ended the loop, but not the run
+            self._asks = self._ready.asks(self)
+            raise
 
     def _scores(self, model: Model | None, ask: Ask) -> Buffer:
         """w_r (||M_r x - estimate_r||_1 - allowance_r): looks at exact counts, so it never leaves this class."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from consilience.markup import html_table
@@ -90,7 +90,7 @@ class Trace:
 
     def __call__(self, step: Step) -> None:
         if isinstance(step, Iteration):
-            self._keep(step)
+            self._keep(replace(step, stage="reconstructing", total=None, seconds_left=None))
         self.progress(step)
 
     def _keep(self, iteration: Iteration) -> None:

@@ -61,7 +61,7 @@ class Model:
         """Expected counts over these attributes, axes in the order asked for; `trust(attributes)` says what they rest on.
 
         What is in the model is read off its tables. The rest is inferred: "auto" and "backbone" with global information,
-        "local" by the paper's Problem 4, "product" as if independent, "expanded" by Theorem 3 (inference/out_of_model.py).
+        "local" by the paper's Problem 4, "product" as if independent, "expanded" by Theorem 3 (model/out_of_model.py).
         """
         return self.marginals([attributes], method)[0]
 

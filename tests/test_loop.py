@@ -41,14 +41,14 @@ class Halving:
 def test_it_stops_at_the_first_check_that_meets_the_tolerance() -> None:
     method = Halving()
     run = iterate(method, limit=100, tolerance=0.1, when=lambda done: done + 3)
-    assert (run.iterations, run.status.name, run.state) == (6, Ending.CONVERGED, [1 / 64])
+    assert (run.iterations, run.status.ending, run.state) == (6, Ending.CONVERGED, [1 / 64])
     assert method.checked == [3, 6]
     assert run.last == Check(-6.0, 1 / 64, 0.1)
 
 
 def test_out_of_iterations_says_how_far_it_came() -> None:
     run = iterate(Halving(), limit=4, tolerance=1e-3, when=lambda done: done + 3)
-    assert (run.iterations, run.status.name) == (4, Ending.OUT_OF_ITERATIONS)
+    assert (run.iterations, run.status.ending) == (4, Ending.OUT_OF_ITERATIONS)
     assert "the relative gap is 0.0625 after 4 iterations, 0.001 was asked for" in str(run.status)
     run = iterate(Halving(), limit=4, tolerance=1e-3, goal=Goal.VIOLATION)
     assert "the consistency violation is 0.1 after 4 iterations" in str(run.status)
@@ -58,7 +58,7 @@ def test_out_of_iterations_says_how_far_it_came() -> None:
 def test_without_a_tolerance_exactly_the_asked_number_is_done(limit: int) -> None:
     method = Halving()
     run = iterate(method, limit=limit, tolerance=None, when=lambda done: done + 100)
-    assert (run.iterations, run.status.name, method.tries) == (limit, Ending.AS_ASKED, limit)
+    assert (run.iterations, run.status.ending, method.tries) == (limit, Ending.AS_ASKED, limit)
     assert method.checked == [limit]
 
 
@@ -66,9 +66,9 @@ def test_steps_that_were_undone_do_not_count_and_a_method_may_end_itself() -> No
     run = iterate(Halving(undone=(1, 3)), limit=3, tolerance=None)
     assert (run.iterations, run.state) == (3, [1 / 8])
     run = iterate(Halving(stuck=3), limit=10, tolerance=1e-9)
-    assert (run.iterations, run.status.name, run.state) == (2, Ending.STALLED, [1 / 4])
+    assert (run.iterations, run.status.ending, run.state) == (2, Ending.STALLED, [1 / 4])
     run = iterate(Halving(ready=False), limit=10, tolerance=0.5)
-    assert run.status.name is Ending.OUT_OF_ITERATIONS
+    assert run.status.ending is Ending.OUT_OF_ITERATIONS
 
 
 def test_progress_sees_every_check_and_its_exceptions_end_the_work() -> None:

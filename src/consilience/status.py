@@ -23,12 +23,17 @@ class Ending(StrEnum):
 class Status:
     """`converged` says whether the asked-for tolerance was met; `advice` is for a person when it was not."""
 
-    name: Ending
+    ending: Ending
     converged: bool
     advice: str = ""
 
+    @property
+    def name(self) -> str:
+        """The ending in words."""
+        return self.ending.value
+
     def __str__(self) -> str:
-        return self.name.value if not self.advice else f"{self.name.value}: {self.advice}"
+        return self.name if not self.advice else f"{self.name}: {self.advice}"
 
 
 CONVERGED = Status(Ending.CONVERGED, True)

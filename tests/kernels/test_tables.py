@@ -108,7 +108,7 @@ def test_no_edges_no_work() -> None:
 def test_only_the_listed_edges_are_touched() -> None:
     tables, e, order = wire((3, 4), [(0,), (1,), (0, 1)])
     x, msg = np.ones(12), np.full(e.length, np.nan)
-    sum_down(x, 0, tables.rows[0], tables.inner[0], msg, 1, 2, order, e.kind, e.map_at, e.msg_at, e.width, e.maps)  # fmt: skip
+    sum_down(x, 0, tables.rows[0], tables.inner[0], msg, 1, 2, order, e)
     touched = order[1]
     lo, hi = e.msg_at[touched], e.msg_at[touched] + e.width[touched]
     assert np.isfinite(msg[lo:hi]).all()

@@ -112,10 +112,10 @@ def prox_pgm(
         "Prox-PGM with Convex-GBP", ProxState(end.beliefs, end.rate),
     )  # fmt: skip
     size = max(abs(objective), abs(end.first_value or 0.0))
-    if end.bound > objective + 1e-6 * size and status.name is not Ending.UNBOUNDED:
+    if end.bound > objective + 1e-6 * size and status.ending is not Ending.UNBOUNDED:
         return replace(solution, status=not_convex(end.bound, objective))
     late = status.converged and solution.gap > 2 * tolerance
-    if late or status.name is Ending.OUT_OF_ITERATIONS:
+    if late or status.ending is Ending.OUT_OF_ITERATIONS:
         reached = out_of_iterations(run.iterations, solution.gap, tolerance, Goal.GAP)
         return replace(solution, status=reached)
     return solution

@@ -52,7 +52,7 @@ STAGES = {
     "tables": "consilience.release.folder.write_table",
     "model": "consilience.inference.model.Model.save",
     "manifest": "consilience.release.folder._manifest",
-    "moving": "consilience.release.atomic.os.rename",
+    "moving": "consilience.release.folder.os.rename",
 }
 
 

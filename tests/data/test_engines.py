@@ -216,7 +216,7 @@ def test_batches_are_added_up(monkeypatch) -> None:
     monkeypatch.setattr("consilience.data.duck.ROWS_AT_ONCE", 700)
     seen = []
     table = duckdb_table(
-        ARROW, POPULATION_SCHEMA, progress=lambda done, of: seen.append((done, of))
+        ARROW, POPULATION_SCHEMA, progress=lambda step: seen.append((step.done, step.total))
     )
     np.testing.assert_array_equal(table.marginals(PAIRS).values, CODED.marginals(PAIRS).values)
     np.testing.assert_array_equal(table.dataset().to_array(), CODED.to_array())

@@ -19,9 +19,8 @@ from rich.table import Table
 from scipy.sparse import csr_array
 
 from consilience.cli.output import Output, json_option, quiet_option
+from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import RESERVED, Column
-from consilience.data.dates import Dates
-from consilience.data.numeric import Numeric
 from consilience.data.schema import Schema
 from consilience.errors import ConsilienceError, DomainError
 from consilience.measurements import as_query

@@ -12,8 +12,8 @@ from consilience.cli.output import Output, json_option, quiet_option
 from consilience.inference import reconstruct
 from consilience.progress import Step
 from consilience.release import write_release
-from consilience.release.atomic import check_target
 from consilience.release.facts import common_facts
+from consilience.release.folder import check_target
 from consilience.release.noisy import evidence_of_tables
 
 TOLERANCE = 1e-6

@@ -9,15 +9,14 @@ import click
 
 from consilience.cli.options import read_budget, read_mechanism, release_options
 from consilience.cli.output import Output, json_option, quiet_option
-from consilience.data.duck import DuckDBTable
-from consilience.data.engines import EngineTable
 from consilience.data.files import table_and_name
 from consilience.data.schema_file import read_schema
+from consilience.data.survey import CodedTable
 from consilience.data.tables import open_source
 from consilience.errors import BudgetError
 from consilience.privacy import SeededNoise
 from consilience.release import Published, check_unpaid, release, resume
-from consilience.release.atomic import check_target
+from consilience.release.folder import check_target
 from consilience.release.standard_errors import METHODS
 
 
@@ -83,7 +82,7 @@ def release_table(
             "--neighbours add-remove (it is hidden too)"
         )
     schema = read_schema(schema_path)
-    source: DuckDBTable | EngineTable | None = None
+    source: CodedTable | None = None
 
     def share_done() -> float | None:
         return None if source is None else source.share_done()

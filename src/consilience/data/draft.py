@@ -14,13 +14,19 @@ from typing import Any
 
 import numpy as np
 
+from consilience.data.binned import Dates, Numeric
 from consilience.data.coding import spells_number
 from consilience.data.columns import OTHER, RESERVED, Boolean, Categorical, Column
-from consilience.data.dates import Dates
-from consilience.data.duck import connect, types_of
-from consilience.data.duck_sql import DuckDB, Sql, kind_of, quoted, text_literal
-from consilience.data.files import FAILURES, Connection, Opened, open_table, refusal
-from consilience.data.numeric import Numeric
+from consilience.data.duck import DuckDB, Sql, connect, kind_of, types_of
+from consilience.data.files import (
+    FAILURES,
+    Connection,
+    Opened,
+    open_table,
+    quoted,
+    refusal,
+    text_literal,
+)
 from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema
 from consilience.data.values import DAY

@@ -18,7 +18,6 @@ import duckdb
 import pyarrow
 import pyarrow.dataset
 
-from consilience.data.duck_sql import quoted, text_literal
 from consilience.errors import DataError
 
 Connection = duckdb.DuckDBPyConnection
@@ -242,3 +241,15 @@ def _not_utf8(shown: str) -> str:
 
 def first_line(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+# -- SQL ---------------------------------------------------------------------------------------------
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

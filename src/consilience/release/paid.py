@@ -34,6 +34,7 @@ from consilience.measurements.selections import Selections
 from consilience.mechanisms import Release, SelectionRelease
 from consilience.mechanisms.strategies_queries import Centring
 from consilience.privacy import Cost
+from consilience.privacy.ledger import sync_directory
 
 SUFFIX = ".partial"
 ENDING = 1 << 20
@@ -96,11 +97,7 @@ class Paid:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, self.path / "paid.npz")
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_directory(self.path)
 
     def discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

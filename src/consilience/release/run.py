@@ -13,21 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from consilience.data.schema import Schema
 from consilience.data.schema_file import read_schema
-from consilience.data.survey import Survey
+from consilience.data.survey import CodedTable
 from consilience.domain import Workload
 from consilience.errors import ConsilienceError, DataError, LedgerError, ReleaseError
 from consilience.mechanisms import Calibrated, CalibratedAdaptive, Mechanism, Release, Source
 from consilience.mechanisms.mechanism import check_budget
 from consilience.privacy import Budget, Ledger, NoiseSource
 from consilience.progress import Progress, Step, quiet
-from consilience.release.atomic import check_target
 from consilience.release.facts import account_facts, readme, release_facts
-from consilience.release.folder import Published, write_release
-from consilience.release.labelled import RESULTS
+from consilience.release.folder import RESULTS, Published, check_target, write_release
 from consilience.release.paid import Paid, check_unpaid, read_unfinished
 from consilience.release.registry import (
     USUAL,
@@ -228,14 +226,6 @@ def _silent(text: str) -> None: ...
 # -- the private half ------------------------------------------------------------------------------
 
 
-@runtime_checkable
-class Surveyed(Protocol):
-    """A table that knows how many of its cells the schema had to settle."""
-
-    @property
-    def survey(self) -> Survey: ...
-
-
 def _check_table(table: Source, schema: Schema, strict: bool, say: Say) -> None:
     """Look for undeclared values, which only the custodian is told about; refuse an empty table."""
     if not isinstance(table, Source):
@@ -248,7 +238,7 @@ def _check_table(table: Source, schema: Schema, strict: bool, say: Say) -> None:
         )
     if table.records < 1:
         raise DataError("a table must have rows, got a header only; nothing was spent")
-    if not isinstance(table, Surveyed):
+    if not isinstance(table, CodedTable):
         return
     survey = table.survey
     if strict:

@@ -81,7 +81,7 @@ def residuals_of(model: Model) -> Residuals:
 
 def _fitted(model: Model, numbers: int) -> float | None:
     """Consistent tables are free in one component per subset t of a measured clique, of prod_{i in t} (n_i - 1) numbers."""
-    if any(not m.is_identity for m in model.measurements) or model.graph.kind == "factor graph":
+    if any(not m.is_identity for m in model.measurements) or model.graph.kind == "factor":
         return None
     subsets = {s for c in model.cliques for k in range(1, len(c) + 1) for s in combinations(c, k)}
     free = sum(prod(model.domain[a] - 1 for a in s) for s in subsets)

@@ -32,7 +32,7 @@ _CONDITION = re.compile(r"""\s*(?P<name>"[^"]*"|[^<>=!,"]+?)\s*(?P<op>>=|<=|!=|=
                             (?P<value>(?:"[^"]*"|[^,"])*?)\s*(?:,|$)""", re.VERBOSE)  # fmt: skip
 
 
-@click.command()
+@click.command("answer")
 @click.argument("release", type=click.Path(path_type=Path))
 @click.argument("attributes", default="")
 @click.option(
@@ -49,7 +49,7 @@ _CONDITION = re.compile(r"""\s*(?P<name>"[^"]*"|[^<>=!,"]+?)\s*(?P<op>>=|<=|!=|=
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values.")
 @json_option
 @quiet_option
-def answer(
+def answer_command(
     release: Path,
     attributes: str,
     condition: str,

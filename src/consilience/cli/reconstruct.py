@@ -39,7 +39,7 @@ What protects the people in them is the noise that was in those tables; this add
 @click.option("--prior", type=click.Choice(["independence"]))
 @json_option
 @quiet_option
-def reconstruct_tables(
+def reconstruct_command(
     tables: tuple[Path, ...],
     out: Path,
     schema_path: Path | None,

@@ -46,7 +46,7 @@ from consilience.release.standard_errors import METHODS
 )
 @json_option
 @quiet_option
-def release_table(
+def release_command(
     table: str,
     schema_path: Path,
     out: Path,
@@ -111,13 +111,13 @@ def release_table(
 
 @click.command("resume")
 @click.argument("partial", type=click.Path(path_type=Path))
+@click.option("--consistency", help="auto, global or local; as the release asked otherwise.")
+@click.option("--memory", help="For the reconstruction; as the release asked otherwise.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="A folder to be made; the one that the release was for otherwise.",
 )
-@click.option("--consistency", help="auto, global or local; as the release asked otherwise.")
-@click.option("--memory", help="For the reconstruction; as the release asked otherwise.")
 @click.option(
     "--errors",
     type=click.Choice(METHODS),
@@ -125,7 +125,7 @@ def release_table(
 )
 @json_option
 @quiet_option
-def resume_release(
+def resume_command(
     partial: Path,
     out: Path | None,
     consistency: str | None,

@@ -17,16 +17,8 @@ import numpy as np
 from consilience.data.binned import Dates, Numeric
 from consilience.data.coding import spells_number
 from consilience.data.columns import OTHER, RESERVED, Boolean, Categorical, Column
-from consilience.data.duck import DuckDB, Sql, connect, kind_of, types_of
-from consilience.data.files import (
-    FAILURES,
-    Connection,
-    Opened,
-    open_table,
-    quoted,
-    refusal,
-    text_literal,
-)
+from consilience.data.duck import DuckDB, Sql, kind_of, opened_table
+from consilience.data.files import FAILURES, Connection, Opened, quoted, refusal, text_literal
 from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema
 from consilience.data.values import DAY
@@ -75,9 +67,7 @@ def draft_schema(
     progress: Progress | None = None,
 ) -> Draft:
     """Look at every column of a table and guess what it is. progress sees each column."""
-    connection = connect()
-    opened = open_table(connection, table, delimiter=delimiter, name=name)
-    types = types_of(connection, opened)
+    connection, opened, types = opened_table(table, delimiter, name)
     try:  # read once: every column takes several questions
         connection.execute(f"CREATE TEMP TABLE drafted AS SELECT * FROM {opened.relation}")
     except FAILURES as error:

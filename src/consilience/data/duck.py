@@ -286,25 +286,28 @@ def duckdb_table(
     memory_limit: str = MEMORY_LIMIT,
 ) -> DuckDBTable:
     """A path (CSV, Parquet, Arrow, DuckDB) or a frame (pandas, polars, Arrow) as a table that can be counted."""
-    connection = connect(memory_limit)
+    connection, opened, types = opened_table(table, delimiter, name, memory_limit)
+    return DuckDBTable(schema, connection, opened, types, progress)
+
+
+def opened_table(
+    table: Any, delimiter: str | None, name: str | None, memory_limit: str = MEMORY_LIMIT
+) -> tuple[Connection, Opened, dict[str, str]]:
+    """A table in a DuckDB of our own, and {column: DuckDB's name of its type}; no rows are read."""
+    connection = _connect(memory_limit)
     opened = open_table(connection, table, delimiter=delimiter, name=name)
-    return DuckDBTable(schema, connection, opened, types_of(connection, opened), progress)
+    try:
+        rows = connection.execute(f"DESCRIBE SELECT * FROM {opened.relation}").fetchall()
+    except FAILURES as error:
+        raise refusal(opened.shown, error) from error
+    return connection, opened, {row[0]: row[1] for row in rows}
 
 
-def connect(memory_limit: str = MEMORY_LIMIT) -> Connection:
-    """A DuckDB of our own: nothing is downloaded, and no settings of the user change what we count."""
+def _connect(memory_limit: str) -> Connection:
+    """Nothing is downloaded, and no settings of the user change what we count."""
     connection = duckdb.connect(":memory:")
     connection.execute(f"SET memory_limit = '{memory_limit}'")
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET enable_progress_bar = true")  # counted, for who asks, and not shown
     connection.execute("SET enable_progress_bar_print = false")
     return connection
-
-
-def types_of(connection: Connection, opened: Opened) -> dict[str, str]:
-    """{column: DuckDB's name of its type}, without reading rows."""
-    try:
-        rows = connection.execute(f"DESCRIBE SELECT * FROM {opened.relation}").fetchall()
-    except FAILURES as error:
-        raise refusal(opened.shown, error) from error
-    return {row[0]: row[1] for row in rows}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from consilience.data.coding import Coded, Kind, coded, spells_number
-from consilience.data.files import first_line
+from consilience.data.files import first_line, one_of
 from consilience.data.schema import Schema
 from consilience.data.survey import CodedTable, Survey, check_columns
 from consilience.data.values import BLANKS
@@ -303,12 +303,6 @@ def engine_table(
     with _quiet(address):
         connection = ibis.connect(address)
         tables = sorted(connection.list_tables())
-        if name is None and len(tables) == 1:
-            name = tables[0]
-        if name not in tables:
-            raise DataError(
-                f"one table of {address!r} must be named, got {name!r}; it has "
-                f"{', '.join(map(repr, tables)) or 'none'}"
-            )
+        name = one_of(tables, name, address)
         table = connection.table(name)
     return EngineTable(schema, table, f"{address}::{name}", progress)

@@ -59,10 +59,9 @@ class CodedTable(ABC):
     def domain(self) -> Domain:
         return self.schema.domain
 
-    @property
-    def records(self) -> int:
-        """Number of rows."""
-        return self.survey.records
+    def share_done(self) -> float | None:
+        """How much of the query that runs now is done, from 0 to 1; None where the engine does not say."""
+        return None
 
     @cached_property
     def survey(self) -> Survey:
@@ -72,9 +71,10 @@ class CodedTable(ABC):
     @abstractmethod
     def _look(self) -> Survey: ...
 
-    def share_done(self) -> float | None:
-        """How much of the query that runs now is done, from 0 to 1; None where the engine does not say."""
-        return None
+    @property
+    def records(self) -> int:
+        """Number of rows."""
+        return self.survey.records
 
 
 def check_columns(schema: Schema, present: Sequence[str], shown: str) -> None:

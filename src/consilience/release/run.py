@@ -110,14 +110,14 @@ def resume(
     left = read_unfinished(Path(partial))
     target = left.out if out is None else Path(out)
     check_target(target)
-    order = Order.restore(left.schema, left.asked, mechanism, settings or {}, errors)
+    order = Order.restore(left.schema, left.order, mechanism, settings or {}, errors)
     with keeping(left.paid):
         report(Step("calibrating", 0))
         ready = order.mechanism.calibrate(order.budget)
         tell(described(ready))
-        if mechanism is not None and str(ready) != left.asked.get("calibrated", str(ready)):
+        if mechanism is not None and str(ready) != left.order.get("calibrated", str(ready)):
             raise ReleaseError(
-                f"the mechanism must be the one that was paid for, {left.asked['calibrated']}, got {ready}"
+                f"the mechanism must be the one that was paid for, {left.order['calibrated']}, got {ready}"
             )
         noisy, standing = left.release(ready.cost), left.about["account"]
         return _finish(order, ready, noisy, standing, left.paid, target, report, tell)

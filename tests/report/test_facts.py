@@ -81,6 +81,13 @@ def test_residuals_after_least_squares_are_as_narrow_as_said() -> None:
     assert seen == pytest.approx(found[0].fitted, rel=0.15)
 
 
+def test_nothing_is_expected_of_residuals_on_a_factor_graph() -> None:
+    cliques = [("a", "b"), ("b", "c")]
+    tables = [cs.Measurement(c, np.full(SMALL.shape_of(c), 9.0), stddev=1) for c in cliques]
+    assert residuals_of(cs.reconstruct(SMALL, tables, consistency="local")).fitted is not None
+    assert residuals_of(cs.reconstruct(SMALL, tables, consistency="factor")).fitted is None
+
+
 def test_histogram_and_law_are_densities() -> None:
     r = residuals_of(result().model)
     assert r.density.sum() * 0.25 == pytest.approx(1)

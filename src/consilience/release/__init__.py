@@ -4,6 +4,7 @@ This package is `consilience.release`, and so is the function that makes a folde
 """
 
 import sys
+from inspect import signature
 from types import ModuleType
 
 from consilience.release.folder import (
@@ -40,3 +41,4 @@ class _Callable(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Callable
+__signature__ = signature(release)

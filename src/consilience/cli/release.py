@@ -90,8 +90,6 @@ def release_command(
     with output.working("opening the table", share_done) as progress:
         source = open_source(table, schema, delimiter=delimiter, progress=progress)
         budget, mechanism = read_budget(words), read_mechanism(schema, words)
-        if ledger is None and seed is None:
-            output.say("no --ledger: nothing keeps count of what is spent on this table", "yellow")
         published = release(
             source,
             schema,

@@ -72,22 +72,24 @@ def release(
 
     What is drawn is kept beside `out` until the folder stands: `resume` finishes a release that was interrupted.
     """
-    target, report, tell = Path(out), progress or quiet, say or _silent
+    target, progress, say = Path(out), progress or quiet, say or _silent
     check_target(target)
     check_unpaid(target)
     declared = schema if isinstance(schema, Schema) else read_schema(schema)
+    if ledger is None and noise is None:
+        say("no ledger: nothing keeps count of what is spent on this table")
     order = Order.of(declared, mechanism, budget, tables, errors)
-    report(Step("calibrating", 0))
+    progress(Step("calibrating", 0))
     ready = order.mechanism.calibrate(budget)
-    tell(described(ready))
-    report(Step("looking for values that the schema does not declare", 0))
-    _check_table(table, declared, strict, tell)
+    say(described(ready))
+    progress(Step("looking for values that the schema does not declare", 0))
+    _check_table(table, declared, strict, say)
     paid = Paid.begin(target, declared, order.record(ready), BYTES_PER_CELL * order.cells)
     with keeping(paid):
-        account = _opened(ledger, name, budget, tell)
-        report(Step("counting", 0))
-        noisy, standing = _measure(ready, table, noise, account, paid, report)
-        return _finish(order, ready, noisy, standing, paid, target, report, tell)
+        account = _opened(ledger, name, budget, say)
+        progress(Step("counting", 0))
+        noisy, standing = _measure(ready, table, noise, account, paid, progress)
+        return _finish(order, ready, noisy, standing, paid, target, progress, say)
 
 
 def resume(
@@ -106,21 +108,21 @@ def resume(
     errors are found, and the settings of the reconstruction ({"memory": "8 GB"}). mechanism: the one that was released, needed
     only where it does not come with the package.
     """
-    report, tell = progress or quiet, say or _silent
+    progress, say = progress or quiet, say or _silent
     left = read_unfinished(Path(partial))
     target = left.out if out is None else Path(out)
     check_target(target)
     order = Order.restore(left.schema, left.order, mechanism, settings or {}, errors)
     with keeping(left.paid):
-        report(Step("calibrating", 0))
+        progress(Step("calibrating", 0))
         ready = order.mechanism.calibrate(order.budget)
-        tell(described(ready))
+        say(described(ready))
         if mechanism is not None and str(ready) != left.order.get("calibrated", str(ready)):
             raise ReleaseError(
                 f"the mechanism must be the one that was paid for, {left.order['calibrated']}, got {ready}"
             )
         noisy, standing = left.release(ready.cost), left.about["account"]
-        return _finish(order, ready, noisy, standing, left.paid, target, report, tell)
+        return _finish(order, ready, noisy, standing, left.paid, target, progress, say)
 
 
 # -- what is asked for -----------------------------------------------------------------------------

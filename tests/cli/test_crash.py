@@ -52,7 +52,7 @@ STAGES = {
     "tables": "consilience.release.folder.write_table",
     "model": "consilience.model.model.Model.save",
     "manifest": "consilience.release.folder._manifest",
-    "moving": "consilience.release.atomic.os.rename",
+    "moving": "consilience.release.folder.os.rename",
 }
 
 
@@ -139,7 +139,7 @@ def test_every_mechanism_can_be_resumed(place: Path, monkeypatch, mechanism: str
         patch.setattr(release_folder, "_manifest", full)
         stopped(release(*words), "no space left", "consilience resume")
     left = read_unfinished(place / "out.partial")
-    order = Order.restore(read_schema(place / "people.toml"), left.asked, None, {}, None)
+    order = Order.restore(read_schema(place / "people.toml"), left.order, None, {}, None)
     ready = order.mechanism.calibrate(order.budget)
     kept = left.release(ready.cost)
     assert isinstance(kept, SelectionRelease) == (mechanism in ("fem", "dual-query"))

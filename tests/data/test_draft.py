@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from consilience.data import Boolean, Categorical, Dates, Numeric
 from consilience.data.draft import BINS, NO_VALUE, draft_schema
 from consilience.errors import DataError
+from consilience.progress import Step
 
 N = 120
 
@@ -89,9 +90,9 @@ def test_other_numbers_get_even_bins_that_hold_every_row(low: int) -> None:
 
 
 def test_progress_and_the_marks_of_nothing() -> None:
-    seen: list[tuple[int, int | None]] = []
-    draft_schema({"a": ["x", "y"], "b": ["u", "v"]}, progress=lambda *p: seen.append(p))
-    assert seen == [(0, 2), (1, 2)]
+    seen: list[Step] = []
+    draft_schema({"a": ["x", "y"], "b": ["u", "v"]}, progress=seen.append)
+    assert [(step.done, step.total) for step in seen] == [(0, 2), (1, 2)]
     assert all(v == v.lower() for v in NO_VALUE)
 
 

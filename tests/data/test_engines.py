@@ -12,19 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from consilience.data import (
-    MISSING,
-    OTHER,
-    OUTSIDE,
-    POPULATION_SCHEMA,
-    Boolean,
-    Categorical,
-    Dates,
-    Numeric,
-    Schema,
-    population_table,
-)
+from consilience.data.binned import Dates, Numeric
+from consilience.data.columns import MISSING, OTHER, OUTSIDE, Boolean, Categorical
 from consilience.data.duck import duckdb_table
+from consilience.data.population import POPULATION_SCHEMA, population_table
+from consilience.data.schema import Schema
 from consilience.data.tables import open_source, read_table
 from consilience.domain import all_marginals, random_marginals
 from data.engines import ENGINES, source
@@ -216,7 +208,7 @@ def test_batches_are_added_up(monkeypatch) -> None:
     monkeypatch.setattr("consilience.data.duck.ROWS_AT_ONCE", 700)
     seen = []
     table = duckdb_table(
-        ARROW, POPULATION_SCHEMA, progress=lambda done, of: seen.append((done, of))
+        ARROW, POPULATION_SCHEMA, progress=lambda step: seen.append((step.done, step.total))
     )
     np.testing.assert_array_equal(table.marginals(PAIRS).values, CODED.marginals(PAIRS).values)
     np.testing.assert_array_equal(table.dataset().to_array(), CODED.to_array())

@@ -5,15 +5,9 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from consilience.data import (
-    MISSING,
-    POPULATION_SCHEMA,
-    Boolean,
-    Categorical,
-    Numeric,
-    population,
-    population_table,
-)
+from consilience.data.binned import Numeric
+from consilience.data.columns import MISSING, Boolean, Categorical
+from consilience.data.population import POPULATION_SCHEMA, population, population_table
 from consilience.domain import all_marginals
 from consilience.errors import DataError
 

@@ -7,18 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.data import (
+from consilience.data.binned import Dates, Numeric
+from consilience.data.columns import (
+    BLANKS,
+    CLIP,
+    MISSING,
     OTHER,
     OUTSIDE,
-    POPULATION_SCHEMA,
+    RESERVED,
     Boolean,
     Categorical,
-    Dates,
-    Numeric,
-    Schema,
 )
-from consilience.data.columns import BLANKS, CLIP, MISSING, RESERVED
-from consilience.data.schema import Grouping
+from consilience.data.population import POPULATION_SCHEMA
+from consilience.data.schema import Grouping, Schema
 from consilience.data.schema_file import format_schema, parse_schema, read_schema
 from consilience.errors import DataError
 

@@ -11,10 +11,7 @@ from dp_accounting.gaussian_mechanism import get_epsilon_gaussian, get_sigma_gau
 from dp_accounting.rdp import RdpAccountant
 
 from consilience.errors import BudgetError
-from consilience.privacy import (
-    Epsilon,
-    MuSquared,
-    Rho,
+from consilience.privacy.accounting import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu_squared,
@@ -24,6 +21,7 @@ from consilience.privacy import (
     zcdp_epsilon,
     zcdp_rho,
 )
+from consilience.privacy.units import Epsilon, MuSquared, Rho
 
 EPSILONS = [1e-3, 1e-2, 0.1, 1.0, 3.0, 10.0, 31.6, 100.0]
 DELTAS = [1e-12, 1e-9, 1e-6, 1e-4, 1e-2]

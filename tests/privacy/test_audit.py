@@ -12,25 +12,19 @@ import numpy as np
 import pytest
 
 from consilience.errors import AuditError
-from consilience.privacy import (
-    Cost,
-    Epsilon,
-    MuSquared,
-    Neighbours,
-    Rho,
-    Scale,
-    SecureNoise,
-    SeededNoise,
-    Sensitivity,
-    Sigma,
+from consilience.privacy.audit import (
     approximate,
-    gaussian_sigma,
-    laplace_scale,
+    lower_bound,
     pure,
     repeated,
     run_audit,
+    upper_bound,
 )
-from consilience.privacy.audit import lower_bound, upper_bound
+from consilience.privacy.calibration import gaussian_sigma, laplace_scale
+from consilience.privacy.cost import Cost
+from consilience.privacy.noise import SecureNoise, SeededNoise
+from consilience.privacy.sensitivity import Neighbours, Sensitivity
+from consilience.privacy.units import Epsilon, MuSquared, Rho, Scale, Sigma
 
 NOISE = SecureNoise()
 REPLACE = Neighbours.REPLACE_ONE

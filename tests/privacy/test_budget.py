@@ -5,23 +5,13 @@ from fractions import Fraction
 import pytest
 
 from consilience.errors import BudgetError
-from consilience.privacy import (
-    Budget,
-    Cost,
-    Epsilon,
-    MuSquared,
-    Neighbours,
-    Rho,
-    Scale,
-    Sigma,
-    delta_at,
-    epsilon_at,
-    gaussian_sigma,
-    laplace_scale,
-    marginals,
-    selection_epsilon,
-    zcdp_rho,
-)
+from consilience.privacy.accounting import zcdp_rho
+from consilience.privacy.budget import Budget
+from consilience.privacy.calibration import gaussian_sigma, laplace_scale, selection_epsilon
+from consilience.privacy.composition import delta_at, epsilon_at
+from consilience.privacy.cost import Cost
+from consilience.privacy.sensitivity import Neighbours, marginals
+from consilience.privacy.units import Epsilon, MuSquared, Rho, Scale, Sigma
 
 ADD = Neighbours.ADD_REMOVE
 

@@ -11,21 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.errors import BudgetError
-from consilience.privacy import (
-    Budget,
-    Cost,
-    Epsilon,
-    MuSquared,
-    Neighbours,
-    Rho,
+from consilience.privacy.budget import Budget
+from consilience.privacy.calibration import (
     analytic_gaussian_sigma,
     gaussian_sigma,
     laplace_scale,
-    marginals,
     selection_epsilon,
-    total,
     weighted_gaussian_sigmas,
 )
+from consilience.privacy.cost import Cost
+from consilience.privacy.sensitivity import Neighbours, marginals, total
+from consilience.privacy.units import Epsilon, MuSquared, Rho
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 amounts = st.fractions(min_value=Fraction(1, 10**7), max_value=200)

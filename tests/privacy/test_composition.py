@@ -7,17 +7,10 @@ import pytest
 from dp_accounting import DpEventBuilder, GaussianDpEvent, LaplaceDpEvent
 from dp_accounting.pld import PLDAccountant
 
-from consilience.privacy import (
-    Cost,
-    Epsilon,
-    Neighbours,
-    Scale,
-    Sigma,
-    delta_at,
-    epsilon_at,
-    marginals,
-)
-from consilience.privacy.units import float_above
+from consilience.privacy.composition import delta_at, epsilon_at
+from consilience.privacy.cost import Cost
+from consilience.privacy.sensitivity import Neighbours, marginals
+from consilience.privacy.units import Epsilon, Scale, Sigma, float_above
 
 ADD = Neighbours.ADD_REMOVE
 ONE = marginals(ADD)

@@ -11,17 +11,11 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from consilience.privacy import (
-    Cost,
-    Epsilon,
-    MuSquared,
-    Neighbours,
-    Sensitivity,
-    Sigma,
-    delta_at,
-    gaussian_delta,
-)
-from consilience.privacy.cost import SLACK_PER_CELL, SMOOTHING
+from consilience.privacy.accounting import gaussian_delta
+from consilience.privacy.composition import delta_at
+from consilience.privacy.cost import SLACK_PER_CELL, SMOOTHING, Cost
+from consilience.privacy.sensitivity import Neighbours, Sensitivity
+from consilience.privacy.units import Epsilon, MuSquared, Sigma
 
 
 def pmf(sigma: float) -> np.ndarray:

@@ -8,17 +8,12 @@ import pytest
 
 import consilience.privacy.ledger as ledger_module
 from consilience.errors import BudgetError, InsufficientBudgetError, LedgerError
-from consilience.privacy import (
-    Budget,
-    Cost,
-    Epsilon,
-    Ledger,
-    Neighbours,
-    Scale,
-    Sigma,
-    gaussian_sigma,
-    marginals,
-)
+from consilience.privacy.budget import Budget
+from consilience.privacy.calibration import gaussian_sigma
+from consilience.privacy.cost import Cost
+from consilience.privacy.ledger import Ledger
+from consilience.privacy.sensitivity import Neighbours, marginals
+from consilience.privacy.units import Epsilon, Scale, Sigma
 
 REPLACE = Neighbours.REPLACE_ONE
 ONE = marginals(REPLACE)

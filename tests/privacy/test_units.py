@@ -9,21 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.errors import BudgetError
-from consilience.privacy import (
-    Cost,
+from consilience.privacy.accounting import zcdp_epsilon, zcdp_rho
+from consilience.privacy.calibration import gaussian_sigma, laplace_scale
+from consilience.privacy.cost import Cost
+from consilience.privacy.sensitivity import Neighbours, marginals
+from consilience.privacy.units import (
     Epsilon,
     MuSquared,
-    Neighbours,
     Rho,
     Scale,
     Sigma,
-    gaussian_sigma,
-    laplace_scale,
-    marginals,
-    zcdp_epsilon,
-    zcdp_rho,
+    exact,
+    float_above,
+    round_up,
 )
-from consilience.privacy.units import exact, float_above, round_up
 
 ONE = marginals(Neighbours.ADD_REMOVE)
 

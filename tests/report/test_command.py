@@ -10,7 +10,7 @@ import pytest
 
 from consilience.cli import main
 from consilience.release import read_release
-from consilience.report.folder import promise_of, standard_errors
+from consilience.report.promise import promise_of, standard_errors
 from consilience.report.tables import published_tables
 
 SCHEMA = """

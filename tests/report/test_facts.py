@@ -16,11 +16,11 @@ from consilience.mechanisms import Gaussian
 from consilience.privacy import Budget, Cost, Ledger, Neighbours, Rho, SeededNoise
 from consilience.regions.region_graph import RegionGraph
 from consilience.report import Picture, picture, write_report
-from consilience.report.payload import embedded, script_json
+from consilience.report.charts import DARK, LIGHT, Palette
+from consilience.report.page import embedded, script_json
 from consilience.report.promise import Promise, in_words
 from consilience.report.residuals import residuals_of
 from consilience.report.tables import basis_of_pairs, least_reliable, published_tables
-from consilience.report.theme import DARK, LIGHT, Palette
 from report.cases import BUDGET, DOMAIN, people, result
 
 SMALL = cs.Domain({"a": 3, "b": 2, "c": 2})

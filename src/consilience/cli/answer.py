@@ -19,9 +19,8 @@ from rich.table import Table
 from scipy.sparse import csr_array
 
 from consilience.cli.output import Output, json_option, quiet_option
+from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import RESERVED, Column
-from consilience.data.dates import Dates
-from consilience.data.numeric import Numeric
 from consilience.data.schema import Schema
 from consilience.errors import ConsilienceError, DomainError
 from consilience.measurements import as_query
@@ -32,7 +31,7 @@ _CONDITION = re.compile(r"""\s*(?P<name>"[^"]*"|[^<>=!,"]+?)\s*(?P<op>>=|<=|!=|=
                             (?P<value>(?:"[^"]*"|[^,"])*?)\s*(?:,|$)""", re.VERBOSE)  # fmt: skip
 
 
-@click.command()
+@click.command("answer")
 @click.argument("release", type=click.Path(path_type=Path))
 @click.argument("attributes", default="")
 @click.option(
@@ -49,7 +48,7 @@ _CONDITION = re.compile(r"""\s*(?P<name>"[^"]*"|[^<>=!,"]+?)\s*(?P<op>>=|<=|!=|=
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values.")
 @json_option
 @quiet_option
-def answer(
+def answer_command(
     release: Path,
     attributes: str,
     condition: str,

@@ -15,7 +15,7 @@ from consilience.privacy import Ledger
 from consilience.release.facts import account_facts
 
 
-@click.command()
+@click.command("budget")
 @click.argument("ledger", type=click.Path(path_type=Path))
 @click.option("--table", help="The table that the ledger must protect; refused if it is another.")
 @click.option("--create", is_flag=True, help="Make a new ledger with the total that follows.")
@@ -30,7 +30,7 @@ from consilience.release.facts import account_facts
 )
 @json_option
 @quiet_option
-def budget(
+def budget_command(
     ledger: Path,
     table: str | None,
     create: bool,

@@ -25,7 +25,7 @@ from consilience.report import picture
 @picture_option
 @json_option
 @quiet_option
-def compare_methods(
+def compare_command(
     measured: tuple[Path, ...],
     methods: str,
     schema_path: Path | None,

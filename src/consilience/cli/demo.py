@@ -49,11 +49,11 @@ SHOWN = ("employment", "insurance")
 ASKED = "employment"
 
 
-@click.command()
+@click.command("demo")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A folder to be made; a temporary one otherwise."
 )
-def demo(out: Path | None) -> None:
+def demo_command(out: Path | None) -> None:
     """The whole job on 50,000 invented people: schema, plan, release, answers, rows, report.
 
     Everything is made in a folder of its own, whose place is printed at the end.

@@ -10,8 +10,8 @@ import numpy as np
 
 from consilience.cli.options import read_budget, read_mechanism, release_options
 from consilience.cli.output import Output, json_option, picture_option, quiet_option
-from consilience.data.duck import connect, types_of
-from consilience.data.files import open_table, table_and_name
+from consilience.data.duck import opened_table
+from consilience.data.files import table_and_name
 from consilience.data.schema_file import read_schema
 from consilience.data.survey import check_columns
 from consilience.domain import Workload
@@ -22,7 +22,7 @@ from consilience.release.run import Order
 from consilience.report import picture
 
 
-@click.command()
+@click.command("plan")
 @click.argument("table", required=False)
 @click.option("--schema", "schema_path", required=True, type=click.Path(path_type=Path))
 @click.option("--rows", type=click.IntRange(min=1), help="About how many rows, if that is public.")
@@ -31,7 +31,7 @@ from consilience.report import picture
 @picture_option
 @json_option
 @quiet_option
-def plan(
+def plan_command(
     table: str | None,
     schema_path: Path,
     rows: int | None,
@@ -125,6 +125,5 @@ def _check_header(table: str, schema: Any, delimiter: str | None) -> None:
     where, name = table_and_name(table)
     if "://" in where:
         return  # an engine is not asked anything before a release
-    connection = connect()
-    opened = open_table(connection, where, delimiter=delimiter, name=name)
-    check_columns(schema, list(types_of(connection, opened)), opened.shown)
+    _, opened, types = opened_table(where, delimiter, name)
+    check_columns(schema, list(types), opened.shown)

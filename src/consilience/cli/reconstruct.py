@@ -12,8 +12,8 @@ from consilience.cli.output import Output, json_option, quiet_option
 from consilience.fits import LeastSquares, Planned, reconstruct
 from consilience.progress import Step
 from consilience.release import write_release
-from consilience.release.atomic import check_target
 from consilience.release.facts import common_facts
+from consilience.release.folder import check_target
 from consilience.release.noisy import evidence_of_tables
 from consilience.release.registry import fit_named, with_possible
 
@@ -39,7 +39,7 @@ What protects the people in them is the noise that was in those tables; this add
 @fit_option
 @json_option
 @quiet_option
-def reconstruct_tables(
+def reconstruct_command(
     tables: tuple[Path, ...],
     out: Path,
     schema_path: Path | None,

@@ -9,15 +9,14 @@ import click
 
 from consilience.cli.options import read_budget, read_mechanism, release_options
 from consilience.cli.output import Output, json_option, quiet_option
-from consilience.data.duck import DuckDBTable
-from consilience.data.engines import EngineTable
 from consilience.data.files import table_and_name
 from consilience.data.schema_file import read_schema
+from consilience.data.survey import CodedTable
 from consilience.data.tables import open_source
 from consilience.errors import BudgetError
 from consilience.privacy import SeededNoise
 from consilience.release import Published, check_unpaid, release, resume
-from consilience.release.atomic import check_target
+from consilience.release.folder import check_target
 from consilience.release.standard_errors import METHODS
 
 
@@ -47,7 +46,7 @@ from consilience.release.standard_errors import METHODS
 )
 @json_option
 @quiet_option
-def release_table(
+def release_command(
     table: str,
     schema_path: Path,
     out: Path,
@@ -83,7 +82,7 @@ def release_table(
             "--neighbours add-remove (it is hidden too)"
         )
     schema = read_schema(schema_path)
-    source: DuckDBTable | EngineTable | None = None
+    source: CodedTable | None = None
 
     def share_done() -> float | None:
         return None if source is None else source.share_done()
@@ -91,8 +90,6 @@ def release_table(
     with output.working("opening the table", share_done) as progress:
         source = open_source(table, schema, delimiter=delimiter, progress=progress)
         budget, mechanism = read_budget(words), read_mechanism(schema, words)
-        if ledger is None and seed is None:
-            output.say("no --ledger: nothing keeps count of what is spent on this table", "yellow")
         published = release(
             source,
             schema,
@@ -112,13 +109,13 @@ def release_table(
 
 @click.command("resume")
 @click.argument("partial", type=click.Path(path_type=Path))
+@click.option("--consistency", help="auto, global or local; as the release asked otherwise.")
+@click.option("--memory", help="For the reconstruction; as the release asked otherwise.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="A folder to be made; the one that the release was for otherwise.",
 )
-@click.option("--consistency", help="auto, global or local; as the release asked otherwise.")
-@click.option("--memory", help="For the reconstruction; as the release asked otherwise.")
 @click.option(
     "--errors",
     type=click.Choice(METHODS),
@@ -126,7 +123,7 @@ def release_table(
 )
 @json_option
 @quiet_option
-def resume_release(
+def resume_command(
     partial: Path,
     out: Path | None,
     consistency: str | None,

@@ -11,7 +11,7 @@ from consilience.release import read_release
 from consilience.report import default_path, write_report
 
 
-@click.command()
+@click.command("report")
 @click.argument("release", type=click.Path(path_type=Path))
 @click.option(
     "--out",
@@ -28,7 +28,7 @@ from consilience.report import default_path, write_report
 )
 @json_option
 @quiet_option
-def report(
+def report_command(
     release: Path, out: Path | None, title: str, rows: int | None, as_json: bool, quiet: bool
 ) -> None:
     """One HTML page about a RELEASE folder: the promise, the tables, and how far each can be trusted.

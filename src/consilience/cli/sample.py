@@ -14,7 +14,7 @@ from consilience.errors import ReleaseError
 from consilience.release import read_release, write_table
 
 
-@click.command()
+@click.command("sample")
 @click.argument("release", type=click.Path(path_type=Path))
 @click.option(
     "--rows", type=click.IntRange(min=1), help="How many; as many as the release says there are."
@@ -25,7 +25,7 @@ from consilience.release import read_release, write_table
 @click.option("--seed", type=int, help="The same rows again; costs no privacy.")
 @json_option
 @quiet_option
-def sample(
+def sample_command(
     release: Path, rows: int | None, out: Path, seed: int | None, as_json: bool, quiet: bool
 ) -> None:
     """Synthetic rows from a RELEASE folder, in the columns, order and types of the schema.

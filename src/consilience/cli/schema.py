@@ -11,14 +11,14 @@ from consilience.data.draft import WARNING, draft_schema
 from consilience.data.files import table_and_name
 
 
-@click.command()
+@click.command("schema")
 @click.argument("table")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A new file; standard output otherwise."
 )
 @click.option("--delimiter", help="Of a CSV file; found in its first line unless given.")
 @quiet_option
-def schema(table: str, out: Path | None, delimiter: str | None, quiet: bool) -> None:
+def schema_command(table: str, out: Path | None, delimiter: str | None, quiet: bool) -> None:
     """Draft a schema for TABLE: what its columns are, their labels, bounds and bins.
 
     TABLE is a CSV (also .csv.gz), Parquet, Arrow or DuckDB file. The draft is read off the data and therefore NOT

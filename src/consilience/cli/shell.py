@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 import click
@@ -19,35 +19,21 @@ from consilience.errors import ConsilienceError
 MISTAKE = 2
 INTERRUPTED = "interrupted"
 COMMANDS = {
-    "demo": ("demo", "demo", "the whole job on invented people"),
-    "schema": ("schema", "schema", "draft what the columns of a table are"),
-    "plan": ("plan", "plan", "what a release would measure, cost and need; touches no data"),
-    "release": (
-        "release",
-        "release_table",
-        "a table and a budget in, a folder that may be published out",
-    ),
-    "resume": ("release", "resume_release", "finish a release that was paid for and interrupted"),
-    "answer": (
-        "answer",
-        "answer",
-        "counts from a release, with standard errors and what they rest on",
-    ),
-    "sample": ("sample", "sample", "synthetic rows from a release"),
-    "report": (
-        "report",
-        "report",
-        "one page about a release: the promise, the tables, how far to trust them",
-    ),
-    "budget": ("budget", "budget", "what a ledger allows and what was spent; new ledgers"),
-    "reconstruct": (
-        "reconstruct",
-        "reconstruct_tables",
-        "somebody's noisy tables in, consistent ones out",
-    ),
-    "compare": ("compare", "compare_methods", "every reconstruction on one's own measurements"),
+    "demo": "the whole job on invented people",
+    "schema": "draft what the columns of a table are",
+    "plan": "what a release would measure, cost and need; touches no data",
+    "release": "a table and a budget in, a folder that may be published out",
+    "resume": "finish a release that was paid for and interrupted",
+    "answer": "counts from a release, with standard errors and what they rest on",
+    "sample": "synthetic rows from a release",
+    "report": "one page about a release: the promise, the tables, how far to trust them",
+    "budget": "what a ledger allows and what was spent; new ledgers",
+    "reconstruct": "somebody's noisy tables in, consistent ones out",
+    "compare": "every reconstruction on one's own measurements",
 }
-"""{name: (module, function in it, one line)}, in the order in which they are used."""
+"""{name: one line}, in the order in which they are used. The command NAME is `NAME_command` in the module of its name."""
+ELSEWHERE = {"resume": "release"}
+"""Commands that share the module of another."""
 
 
 class Shell(click.Group):
@@ -60,12 +46,11 @@ class Shell(click.Group):
         """A command is imported when it is asked for: the noise library alone takes a second to load."""
         if cmd_name not in COMMANDS:
             return None
-        module, function, _ = COMMANDS[cmd_name]
-        return getattr(import_module(f"consilience.cli.{module}"), function)
+        return getattr(_module(cmd_name), f"{cmd_name}_command")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def main(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
@@ -96,7 +81,11 @@ class Shell(click.Group):
 def load(words: Sequence[str]) -> None:
     """Import the command that is asked for."""
     if words and words[0] in COMMANDS:
-        import_module(f"consilience.cli.{COMMANDS[words[0]][0]}")
+        _module(words[0])
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"consilience.cli.{ELSEWHERE.get(name, name)}")
 
 
 def line_of(error: BaseException) -> str | None:

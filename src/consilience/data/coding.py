@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import CLIP, Boolean, Categorical, Column
-from consilience.data.dates import Dates
-from consilience.data.numeric import Numeric
 from consilience.data.values import DAY, LONGEST_NUMBER, NO, NUMBER, YES
 from consilience.errors import DataError
 

@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from consilience.data.binned import Dates, Numeric
 from consilience.data.coding import spells_number
 from consilience.data.columns import OTHER, RESERVED, Boolean, Categorical, Column
-from consilience.data.dates import Dates
-from consilience.data.duck import connect, types_of
-from consilience.data.duck_sql import DuckDB, Sql, kind_of, quoted, text_literal
-from consilience.data.files import FAILURES, Connection, Opened, open_table, refusal
-from consilience.data.numeric import Numeric
+from consilience.data.duck import DuckDB, Sql, kind_of, opened_table
+from consilience.data.files import FAILURES, Connection, Opened, quoted, refusal, text_literal
 from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema
 from consilience.data.values import DAY
@@ -69,9 +67,7 @@ def draft_schema(
     progress: Progress | None = None,
 ) -> Draft:
     """Look at every column of a table and guess what it is. progress sees each column."""
-    connection = connect()
-    opened = open_table(connection, table, delimiter=delimiter, name=name)
-    types = types_of(connection, opened)
+    connection, opened, types = opened_table(table, delimiter, name)
     try:  # read once: every column takes several questions
         connection.execute(f"CREATE TEMP TABLE drafted AS SELECT * FROM {opened.relation}")
     except FAILURES as error:

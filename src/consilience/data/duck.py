@@ -6,9 +6,8 @@ of one to four bytes. Many marginals are counted in one scan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -17,15 +16,159 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.data.coding import Coded, Kind, coded
-from consilience.data.duck_sql import DuckDB, kind_of
-from consilience.data.files import FAILURES, Connection, Opened, open_table, refusal
+from consilience.data.files import (
+    FAILURES,
+    Connection,
+    Opened,
+    open_table,
+    quoted,
+    refusal,
+    text_literal,
+)
 from consilience.data.schema import Schema
-from consilience.data.survey import Survey, check_columns
-from consilience.domain import CliqueVector, Domain, Layout
+from consilience.data.survey import CodedTable, Survey, check_columns
+from consilience.data.values import BLANKS
+from consilience.domain import CliqueVector, Layout
 from consilience.kernels.counting import count_marginals
 from consilience.progress import Progress, Step
 from consilience.records.codes import Codes, pack
 from consilience.records.dataset import Dataset
+
+_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_KINDS: dict[str, Kind] = {
+    "BOOLEAN": "truth",
+    "FLOAT": "number",
+    "DOUBLE": "number",
+    "DATE": "day",
+    **dict.fromkeys(_WHOLE, "whole"),
+    **dict.fromkeys((f"U{w}" for w in _WHOLE), "whole"),
+}
+
+
+# -- the operations of `coding.Engine` as SQL ----------------------------------------------------------
+
+
+def kind_of(type_name: str) -> Kind:
+    name = type_name.upper()
+    if name.startswith("DECIMAL"):
+        return "number"
+    return "day" if name.startswith("TIMESTAMP") else _KINDS.get(name, "text")
+
+
+@dataclass(frozen=True, eq=False)
+class Sql:
+    """A piece of SQL. Operators put it together; == is SQL's."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __eq__(self, other: object) -> Sql:  # type: ignore[override]
+        return Sql(f"({self} = {other})")
+
+    def __lt__(self, other: Sql) -> Sql:
+        return Sql(f"({self} < {other})")
+
+    def __gt__(self, other: Sql) -> Sql:
+        return Sql(f"({self} > {other})")
+
+    def __add__(self, other: Sql) -> Sql:
+        return Sql(f"({self} + {other})")
+
+    def __sub__(self, other: Sql) -> Sql:
+        return Sql(f"({self} - {other})")
+
+    def __mul__(self, other: Sql) -> Sql:
+        return Sql(f"({self} * {other})")
+
+    def __and__(self, other: Sql) -> Sql:
+        return Sql(f"({self} AND {other})")
+
+    def __or__(self, other: Sql) -> Sql:
+        return Sql(f"({self} OR {other})")
+
+
+class DuckDB:
+    """The operations of `coding.Engine`."""
+
+    def literal(self, value: int | float | str | bool) -> Sql:
+        match value:
+            case bool():
+                return Sql("true" if value else "false")
+            case int():
+                return Sql(str(value))
+            case float():
+                return Sql(f"CAST('{value!r}' AS DOUBLE)")  # a bare 1.5 would be a decimal
+        return Sql(text_literal(value))
+
+    def null(self) -> Sql:
+        return Sql("CAST(NULL AS INTEGER)")
+
+    def is_null(self, x: Sql) -> Sql:
+        return Sql(f"({x} IS NULL)")
+
+    def is_nan(self, x: Sql) -> Sql:
+        return Sql(f"isnan({x})")
+
+    def negate(self, condition: Sql) -> Sql:
+        return Sql(f"(NOT {condition})")
+
+    def trim(self, x: Sql) -> Sql:
+        return Sql(f"trim({x}, {text_literal(BLANKS)})")
+
+    def lower(self, x: Sql) -> Sql:
+        return Sql(f"lower({x})")
+
+    def matches(self, x: Sql, pattern: str) -> Sql:
+        return Sql(f"regexp_matches({x}, {text_literal(pattern)})")
+
+    def part(self, x: Sql, start: int, length: int) -> Sql:
+        return Sql(f"substring({x}, {start}, {length})")
+
+    def to_number(self, x: Sql) -> Sql:
+        return Sql(f"TRY_CAST({x} AS DOUBLE)")
+
+    def to_whole(self, x: Sql) -> Sql:
+        return Sql(f"TRY_CAST({x} AS INTEGER)")
+
+    def to_text(self, x: Sql) -> Sql:
+        return Sql(f"CAST({x} AS VARCHAR)")
+
+    def year_month_day(self, x: Sql) -> tuple[Sql, Sql, Sql]:
+        year, month, day = (Sql(f"extract('{p}' FROM {x})") for p in ("year", "month", "day"))
+        return year, month, day
+
+    def to_day(self, x: Sql) -> Sql:
+        return Sql(f"TRY_CAST({x} AS DATE)")
+
+    def divide(self, x: Sql, by: int) -> Sql:
+        return Sql(f"({x} // {by})")
+
+    def case(self, branches: Sequence[tuple[Sql, Sql]], otherwise: Sql) -> Sql:
+        if not branches:
+            return otherwise
+        whens = " ".join(f"WHEN {c} THEN {v}" for c, v in branches)
+        return Sql(f"(CASE {whens} ELSE {otherwise} END)")
+
+    def lookup(self, x: Sql, codes: Mapping[str, int]) -> Sql:
+        # An enumeration is a hash table; its codes are the positions of its labels.
+        assert list(codes.values()) == list(range(len(codes)))
+        labels = ", ".join(text_literal(label) for label in codes)
+        return Sql(f"CAST(enum_code(TRY_CAST({x} AS ENUM({labels}))) AS INTEGER)")
+
+    def column(self, name: str, kind: Kind, type_name: str) -> Sql:
+        """A column in the type that its kind is handled in."""
+        x = Sql(quoted(name))
+        if kind == "text" and type_name.upper() != "VARCHAR":
+            return self.to_text(x)
+        if kind == "day" and type_name.upper() != "DATE":
+            utc = "WITH TIME ZONE" in type_name.upper()
+            return Sql(f"CAST({x}{' AT TIME ZONE ' + text_literal('UTC') if utc else ''} AS DATE)")
+        return x
+
+
+# -- the table ---------------------------------------------------------------------------------------
 
 ROWS_AT_ONCE = 1 << 19
 MEMORY_LIMIT = "1GB"
@@ -33,7 +176,7 @@ MEMORY_LIMIT = "1GB"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DuckDBTable:
+class DuckDBTable(CodedTable):
     """Rows that DuckDB can scan, coded by a schema; a `Source`."""
 
     schema: Schema
@@ -56,17 +199,8 @@ class DuckDBTable:
     def __repr__(self) -> str:
         return f"DuckDBTable({self.opened.shown!r}, {len(self.schema)} columns)"
 
-    @property
-    def domain(self) -> Domain:
-        return self.schema.domain
-
-    @property
-    def records(self) -> int:
-        return self.survey.records
-
-    @cached_property
-    def survey(self) -> Survey:
-        """How many rows there are and how many cells the schema had to settle, in one scan."""
+    def _look(self) -> Survey:
+        """In one scan."""
         sums = ["count(*)"]
         for part in self._columns:
             sums += [f"count(*) FILTER (WHERE {part.unread})"]
@@ -152,25 +286,28 @@ def duckdb_table(
     memory_limit: str = MEMORY_LIMIT,
 ) -> DuckDBTable:
     """A path (CSV, Parquet, Arrow, DuckDB) or a frame (pandas, polars, Arrow) as a table that can be counted."""
-    connection = connect(memory_limit)
+    connection, opened, types = opened_table(table, delimiter, name, memory_limit)
+    return DuckDBTable(schema, connection, opened, types, progress)
+
+
+def opened_table(
+    table: Any, delimiter: str | None, name: str | None, memory_limit: str = MEMORY_LIMIT
+) -> tuple[Connection, Opened, dict[str, str]]:
+    """A table in a DuckDB of our own, and {column: DuckDB's name of its type}; no rows are read."""
+    connection = _connect(memory_limit)
     opened = open_table(connection, table, delimiter=delimiter, name=name)
-    return DuckDBTable(schema, connection, opened, types_of(connection, opened), progress)
+    try:
+        rows = connection.execute(f"DESCRIBE SELECT * FROM {opened.relation}").fetchall()
+    except FAILURES as error:
+        raise refusal(opened.shown, error) from error
+    return connection, opened, {row[0]: row[1] for row in rows}
 
 
-def connect(memory_limit: str = MEMORY_LIMIT) -> Connection:
-    """A DuckDB of our own: nothing is downloaded, and no settings of the user change what we count."""
+def _connect(memory_limit: str) -> Connection:
+    """Nothing is downloaded, and no settings of the user change what we count."""
     connection = duckdb.connect(":memory:")
     connection.execute(f"SET memory_limit = '{memory_limit}'")
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET enable_progress_bar = true")  # counted, for who asks, and not shown
     connection.execute("SET enable_progress_bar_print = false")
     return connection
-
-
-def types_of(connection: Connection, opened: Opened) -> dict[str, str]:
-    """{column: DuckDB's name of its type}, without reading rows."""
-    try:
-        rows = connection.execute(f"DESCRIBE SELECT * FROM {opened.relation}").fetchall()
-    except FAILURES as error:
-        raise refusal(opened.shown, error) from error
-    return {row[0]: row[1] for row in rows}

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from consilience.data.coding import Coded, Kind, coded, spells_number
-from consilience.data.files import first_line
+from consilience.data.files import first_line, one_of
 from consilience.data.schema import Schema
-from consilience.data.survey import Survey, check_columns
+from consilience.data.survey import CodedTable, Survey, check_columns
 from consilience.data.values import BLANKS
 from consilience.domain import Clique, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError, DataError
@@ -156,7 +156,7 @@ class IbisEngine:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EngineTable:
+class EngineTable(CodedTable):
     """An Ibis table coded by a schema; a `Source` of which only counts leave the engine."""
 
     schema: Schema
@@ -181,17 +181,8 @@ class EngineTable:
     def __repr__(self) -> str:
         return f"EngineTable({self.shown!r} in {self._backend}, {len(self.schema)} columns)"
 
-    @property
-    def domain(self) -> Domain:
-        return self.schema.domain
-
-    @property
-    def records(self) -> int:
-        return self.survey.records
-
-    @cached_property
-    def survey(self) -> Survey:
-        """How many rows there are and how many cells the schema had to settle, in one query."""
+    def _look(self) -> Survey:
+        """In one query."""
         sums = {"n": self.table.count()}
         for i, part in enumerate(self._columns):
             sums[f"u{i}"] = self.table.count(where=part.unread)
@@ -202,10 +193,6 @@ class EngineTable:
         unread = {a: int(row[f"u{i}"] or 0) for i, a in enumerate(names)}
         outside = {a: int(row[f"o{i}"] or 0) for i, a in enumerate(names)}
         return Survey(int(row["n"]), unread, outside)
-
-    def share_done(self) -> None:
-        """Engines do not say how far a query is."""
-        return None
 
     def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
         """Exact counts of many marginals: in one scan where the engine can, else one GROUP BY per joint table of some cliques."""
@@ -316,12 +303,6 @@ def engine_table(
     with _quiet(address):
         connection = ibis.connect(address)
         tables = sorted(connection.list_tables())
-        if name is None and len(tables) == 1:
-            name = tables[0]
-        if name not in tables:
-            raise DataError(
-                f"one table of {address!r} must be named, got {name!r}; it has "
-                f"{', '.join(map(repr, tables)) or 'none'}"
-            )
+        name = one_of(tables, name, address)
         table = connection.table(name)
     return EngineTable(schema, table, f"{address}::{name}", progress)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ import duckdb
 import pyarrow
 import pyarrow.dataset
 
-from consilience.data.duck_sql import quoted, text_literal
 from consilience.errors import DataError
 
 Connection = duckdb.DuckDBPyConnection
@@ -114,14 +113,20 @@ def _open_database(connection: Connection, shown: str, name: str | None) -> Open
             "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'given'"
         ).fetchall()
     tables = sorted(row[0] for row in listed)
+    name = one_of(tables, name, shown)
+    return Opened(f"given.{quoted(name)}", f"{shown}::{name}")
+
+
+def one_of(tables: Sequence[str], name: str | None, shown: str) -> str:
+    """The table of a database that is asked for; the only one where none is named."""
     if name is None and len(tables) == 1:
-        name = tables[0]
-    if name not in tables:
+        return tables[0]
+    if name is None or name not in tables:
         raise DataError(
             f"one table of {shown!r} must be named, got {name!r}; it has "
             f"{', '.join(map(repr, tables)) or 'none'}"
         )
-    return Opened(f"given.{quoted(str(name))}", f"{shown}::{name}")
+    return name
 
 
 # -- CSV ---------------------------------------------------------------------------------------------
@@ -242,3 +247,15 @@ def _not_utf8(shown: str) -> str:
 
 def first_line(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+# -- SQL ---------------------------------------------------------------------------------------------
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.data.binned import Numeric
 from consilience.data.columns import Boolean, Categorical
-from consilience.data.numeric import Numeric
 from consilience.data.schema import Schema
 from consilience.data.values import Values
 from consilience.errors import DataError

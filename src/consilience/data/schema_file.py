@@ -18,9 +18,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import CLIP, MISSING, Boolean, Categorical, Column
-from consilience.data.dates import Dates
-from consilience.data.numeric import Numeric
 from consilience.data.schema import Grouping, Schema
 from consilience.errors import ConsilienceError, DataError
 

@@ -1,11 +1,14 @@
-"""Survey: what a schema had to settle in a table. For the custodian's eyes; it never enters a release."""
+"""CodedTable and Survey: a table coded by a schema, and what had to be settled in it, for the custodian's eyes only."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from consilience.data.schema import Schema
+from consilience.domain import Domain
 from consilience.errors import DataError
 
 
@@ -45,6 +48,33 @@ class Survey:
                         f"with strict, every cell must be a declared value, {count:,} of column "
                         f"{name!r} are {role}; correct the table or the schema, or leave out strict"
                     )
+
+
+class CodedTable(ABC):
+    """A table that stays where it is and is coded there by a schema; a `Source`, as far as it can be looked through."""
+
+    schema: Schema
+
+    @property
+    def domain(self) -> Domain:
+        return self.schema.domain
+
+    def share_done(self) -> float | None:
+        """How much of the query that runs now is done, from 0 to 1; None where the engine does not say."""
+        return None
+
+    @cached_property
+    def survey(self) -> Survey:
+        """How many rows there are and how many cells the schema had to settle; looked for once."""
+        return self._look()
+
+    @abstractmethod
+    def _look(self) -> Survey: ...
+
+    @property
+    def records(self) -> int:
+        """Number of rows."""
+        return self.survey.records
 
 
 def check_columns(schema: Schema, present: Sequence[str], shown: str) -> None:

@@ -102,7 +102,7 @@ class Ledger:
         finally:
             if draft.exists():
                 draft.unlink()
-        _sync_directory(target.parent)
+        sync_directory(target.parent)
         return cls(target, table=table)
 
     def read(self) -> Account:
@@ -232,7 +232,8 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return db
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """A file that was made or renamed in this directory stays there, whatever happens to the machine."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -4,10 +4,16 @@ This package is `consilience.release`, and so is the function that makes a folde
 """
 
 import sys
+from inspect import signature
 from types import ModuleType
 
-from consilience.release.folder import Published, read_release, write_release
-from consilience.release.labelled import labelled_table, write_table
+from consilience.release.folder import (
+    Published,
+    labelled_table,
+    read_release,
+    write_release,
+    write_table,
+)
 from consilience.release.noisy import read_noisy_tables
 from consilience.release.paid import Paid, Unfinished, check_unpaid, read_unfinished
 from consilience.release.run import release, resume
@@ -35,3 +41,4 @@ class _Callable(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Callable
+__signature__ = signature(release)

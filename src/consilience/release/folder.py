@@ -15,26 +15,130 @@ Nothing in it depends on the data but the noisy measurements and what follows fr
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
 from numpy.typing import NDArray
 
 from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema, read_schema
 from consilience.domain import Clique
-from consilience.errors import ConsilienceError, ReleaseError
+from consilience.errors import ConsilienceError, DataError, ReleaseError
 from consilience.fits import load
 from consilience.measurements import Measurement
 from consilience.model import Model
-from consilience.release.atomic import new_folder
-from consilience.release.labelled import file_name, labelled_table, write_table
+from consilience.privacy.ledger import sync_directory
+
+# -- labelled tables: one row per cell, its labels first and its numbers after them ---------------------
+
+Labels = Mapping[str, Sequence[str]]
+"""{attribute: the label of each code}."""
+
+RESULTS = ("count", "stderr", "noisy", "stddev", "noise", "row")
+"""Columns of released tables beside the attributes."""
+
+
+def labelled_table(
+    labels: Labels, attributes: Sequence[str], numbers: Mapping[str, NDArray[Any]]
+) -> pyarrow.Table:
+    """Arrays over the cells of a clique as a table: the last attribute changes fastest."""
+    clash = [name for name in numbers if name in attributes]
+    if clash:
+        raise DataError(
+            f"no attribute may be called {clash[0]!r}, which is the name of a result; rename it in the schema"
+        )
+    shape = tuple(len(labels[a]) for a in attributes)
+    columns: dict[str, Any] = {}
+    for name, index in zip(attributes, np.indices(shape, dtype=np.int32, sparse=True), strict=True):
+        codes = np.broadcast_to(index, shape).reshape(-1)
+        words = pyarrow.array(labels[name], pyarrow.string())
+        columns[name] = words.take(pyarrow.array(codes))
+    for name, values in numbers.items():
+        columns[name] = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
+    return pyarrow.table(columns)
+
+
+def write_table(table: pyarrow.Table, path: Path) -> None:
+    """A table as CSV or Parquet, by the name of the file."""
+    with path.open("wb") as file:  # by its name, pyarrow would take a:b for an address
+        if path.suffix == ".parquet":
+            pyarrow.parquet.write_table(table, file)
+        else:
+            pyarrow.csv.write_csv(table, file, pyarrow.csv.WriteOptions(quoting_style="needed"))
+
+
+def file_name(number: int, attributes: Sequence[str]) -> str:
+    """A name that every file system takes; the index says what is in it."""
+    words = "-".join(
+        "".join(c if c.isalnum() and c.isascii() else "_" for c in a) for a in attributes
+    )
+    return f"{number:04d}-{words[:80]}" if words else f"{number:04d}"
+
+
+# -- a folder that appears whole or not at all -----------------------------------------------------------
+
+
+def check_target(target: Path) -> None:
+    """Refuse early what could not be written at the end."""
+    if target.exists():
+        raise ReleaseError(
+            f"the output must be a new folder, but {str(target)!r} exists; name another or move it away"
+        )
+    parent = target.absolute().parent
+    if not parent.is_dir():
+        raise ReleaseError(
+            f"the output must be in a folder that exists, got {str(parent)!r}; make it first"
+        )
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise ReleaseError(
+            f"the output must be in a folder that can be written to, got {str(parent)!r}"
+        )
+
+
+@contextmanager
+def new_folder(target: Path, draft: Path | None = None) -> Iterator[Path]:
+    """A draft, renamed to the target at the end; removed if anything goes wrong, Ctrl-C included.
+
+    It is a hidden folder beside the target unless the caller has a place for it on the same disk.
+    """
+    check_target(target)
+    whole = target.absolute()
+    draft = draft or whole.with_name(f".{whole.name}.{token_hex(8)}")
+    try:
+        draft.mkdir()
+        yield draft
+        for folder in sorted({f.parent for f in draft.rglob("*")} | {draft}):
+            sync_directory(folder)
+        check_target(target)
+        os.rename(draft, whole)
+        sync_directory(whole.parent)
+    except OSError as error:
+        raise ReleaseError(_why(target, error)) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _why(target: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the release must fit the disk, but there is no space left for {str(target)!r}; nothing was written"
+    what = error.strerror or str(error).splitlines()[0]
+    return f"the release cannot be written to {str(target)!r}: {what}; nothing was written"
+
+
+# -- what is in it ---------------------------------------------------------------------------------------
 
 FORMAT = "consilience release"
 VERSION = 1

@@ -34,6 +34,7 @@ from consilience.mechanisms import Release, SelectionRelease
 from consilience.mechanisms.strategies_queries import Centring
 from consilience.model.stored_queries import Arrays, QueryReader, QueryWriter
 from consilience.privacy import Cost
+from consilience.privacy.ledger import sync_directory
 
 SUFFIX = ".partial"
 ENDING = 1 << 20
@@ -60,7 +61,7 @@ class Paid:
     path: Path
 
     @classmethod
-    def begin(cls, out: Path, schema: Schema, asked: Mapping[str, Any], room: int) -> Paid:
+    def begin(cls, out: Path, schema: Schema, order: Mapping[str, Any], room: int) -> Paid:
         """Make the folder, with room for so many bytes of measurements. Spends nothing."""
         path = partial_of(out)
         check_unpaid(out)
@@ -69,7 +70,7 @@ class Paid:
             path.mkdir()
             (path / "README.txt").write_text(README.format(name=path), encoding="utf-8")
             (path / "schema.toml").write_text(format_schema(schema), encoding="utf-8")
-            text = json.dumps({"out": out.name, **asked}, indent=1, ensure_ascii=False)
+            text = json.dumps({"out": out.name, **order}, indent=1, ensure_ascii=False)
             (path / "asked.json").write_text(text + "\n", encoding="utf-8")
             _fill(path / "room", room + ENDING)
         except OSError as error:
@@ -96,11 +97,7 @@ class Paid:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, self.path / "paid.npz")
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_directory(self.path)
 
     def discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -113,7 +110,7 @@ class Unfinished:
     paid: Paid
     out: Path
     schema: Schema
-    asked: Mapping[str, Any]
+    order: Mapping[str, Any]
     about: Mapping[str, Any]
     arrays: Mapping[str, NDArray[Any]]
 
@@ -154,15 +151,15 @@ def read_unfinished(path: Path) -> Unfinished:
         with np.load(path / "paid.npz", allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(arrays.pop("about").tobytes().decode())
-        asked = json.loads((path / "asked.json").read_text(encoding="utf-8"))
+        order = json.loads((path / "asked.json").read_text(encoding="utf-8"))
         schema = read_schema(path / "schema.toml")
-        out = path.with_name(asked.pop("out"))
+        out = path.with_name(order.pop("out"))
     except (OSError, ValueError, KeyError, EOFError) as error:
         if isinstance(error, ConsilienceError):
             raise
         what = (str(error).splitlines() or [type(error).__name__])[0]
         raise ReleaseError(f"{str(path)!r} must be as it was written, it is not: {what}") from error
-    return Unfinished(paid, out, schema, asked, about, arrays)
+    return Unfinished(paid, out, schema, order, about, arrays)
 
 
 def _fill(path: Path, size: int) -> None:

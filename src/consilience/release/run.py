@@ -13,21 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from consilience.data.schema import Schema
 from consilience.data.schema_file import read_schema
-from consilience.data.survey import Survey
+from consilience.data.survey import CodedTable
 from consilience.domain import Workload
 from consilience.errors import ConsilienceError, DataError, LedgerError, ReleaseError
 from consilience.mechanisms import Calibrated, CalibratedAdaptive, Mechanism, Release, Source
 from consilience.mechanisms.mechanism import check_budget
 from consilience.privacy import Budget, Ledger, NoiseSource
 from consilience.progress import Progress, Step, quiet
-from consilience.release.atomic import check_target
 from consilience.release.facts import account_facts, readme, release_facts
-from consilience.release.folder import Published, write_release
-from consilience.release.labelled import RESULTS
+from consilience.release.folder import RESULTS, Published, check_target, write_release
 from consilience.release.paid import Paid, check_unpaid, read_unfinished
 from consilience.release.registry import (
     USUAL,
@@ -74,22 +72,24 @@ def release(
 
     What is drawn is kept beside `out` until the folder stands: `resume` finishes a release that was interrupted.
     """
-    target, report, tell = Path(out), progress or quiet, say or _silent
+    target, progress, say = Path(out), progress or quiet, say or _silent
     check_target(target)
     check_unpaid(target)
     declared = schema if isinstance(schema, Schema) else read_schema(schema)
+    if ledger is None and noise is None:
+        say("no ledger: nothing keeps count of what is spent on this table")
     order = Order.of(declared, mechanism, budget, tables, errors)
-    report(Step("calibrating", 0))
+    progress(Step("calibrating", 0))
     ready = order.mechanism.calibrate(budget)
-    tell(described(ready))
-    report(Step("looking for values that the schema does not declare", 0))
-    _check_table(table, declared, strict, tell)
+    say(described(ready))
+    progress(Step("looking for values that the schema does not declare", 0))
+    _check_table(table, declared, strict, say)
     paid = Paid.begin(target, declared, order.record(ready), BYTES_PER_CELL * order.cells)
     with keeping(paid):
-        account = _opened(ledger, name, budget, tell)
-        report(Step("counting", 0))
-        noisy, standing = _measure(ready, table, noise, account, paid, report)
-        return _finish(order, ready, noisy, standing, paid, target, report, tell)
+        account = _opened(ledger, name, budget, say)
+        progress(Step("counting", 0))
+        noisy, standing = _measure(ready, table, noise, account, paid, progress)
+        return _finish(order, ready, noisy, standing, paid, target, progress, say)
 
 
 def resume(
@@ -108,21 +108,21 @@ def resume(
     errors are found, and the settings of the reconstruction ({"memory": "8 GB"}). mechanism: the one that was released, needed
     only where it does not come with the package.
     """
-    report, tell = progress or quiet, say or _silent
+    progress, say = progress or quiet, say or _silent
     left = read_unfinished(Path(partial))
     target = left.out if out is None else Path(out)
     check_target(target)
-    order = Order.restore(left.schema, left.asked, mechanism, settings or {}, errors)
+    order = Order.restore(left.schema, left.order, mechanism, settings or {}, errors)
     with keeping(left.paid):
-        report(Step("calibrating", 0))
+        progress(Step("calibrating", 0))
         ready = order.mechanism.calibrate(order.budget)
-        tell(described(ready))
-        if mechanism is not None and str(ready) != left.asked.get("calibrated", str(ready)):
+        say(described(ready))
+        if mechanism is not None and str(ready) != left.order.get("calibrated", str(ready)):
             raise ReleaseError(
-                f"the mechanism must be the one that was paid for, {left.asked['calibrated']}, got {ready}"
+                f"the mechanism must be the one that was paid for, {left.order['calibrated']}, got {ready}"
             )
         noisy, standing = left.release(ready.cost), left.about["account"]
-        return _finish(order, ready, noisy, standing, left.paid, target, report, tell)
+        return _finish(order, ready, noisy, standing, left.paid, target, progress, say)
 
 
 # -- what is asked for -----------------------------------------------------------------------------
@@ -230,14 +230,6 @@ def _silent(text: str) -> None: ...
 # -- the private half ------------------------------------------------------------------------------
 
 
-@runtime_checkable
-class Surveyed(Protocol):
-    """A table that knows how many of its cells the schema had to settle."""
-
-    @property
-    def survey(self) -> Survey: ...
-
-
 def _check_table(table: Source, schema: Schema, strict: bool, say: Say) -> None:
     """Look for undeclared values, which only the custodian is told about; refuse an empty table."""
     if not isinstance(table, Source):
@@ -250,7 +242,7 @@ def _check_table(table: Source, schema: Schema, strict: bool, say: Say) -> None:
         )
     if table.records < 1:
         raise DataError("a table must have rows, got a header only; nothing was spent")
-    if not isinstance(table, Surveyed):
+    if not isinstance(table, CodedTable):
         return
     survey = table.survey
     if strict:

@@ -6,13 +6,60 @@ import json
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
+from typing import Any
 
+import numpy as np
+
+from consilience.domain import Buffer
 from consilience.report import charts, quality, sections
-from consilience.report.payload import embedded, script_json, table_json
+from consilience.report.charts import DARK, FONT, LIGHT, bundle, chart_config, css_variables
 from consilience.report.subject import Subject
 from consilience.report.tables import LEVEL, MEANING, PublishedTable
-from consilience.report.theme import DARK, FONT, LIGHT, chart_config, css_variables
-from consilience.report.vega import bundle
+
+MOST_CELLS = 300_000
+"""Of all tables in one page: about 3 MB. The largest tables are left out beyond it, and listed."""
+
+
+def embedded(
+    tables: Sequence[PublishedTable], most: int = MOST_CELLS
+) -> tuple[list[PublishedTable], list[PublishedTable]]:
+    """(those that go into the page in their order, those left out), the smallest first while they fit."""
+    room, chosen = most, set()
+    for i in sorted(range(len(tables)), key=lambda i: tables[i].counts.size):
+        if tables[i].counts.size > room:
+            break
+        room -= tables[i].counts.size
+        chosen.add(i)
+    inside = [t for i, t in enumerate(tables) if i in chosen]
+    return inside, [t for i, t in enumerate(tables) if i not in chosen]
+
+
+def table_json(table: PublishedTable) -> str:
+    """{"a": attributes, "c": counts, "r": half-widths, or one if all are equal}."""
+    flat = table.reach.reshape(-1)
+    reach: Any = _three_digits(flat)
+    if all(r == reach[0] for r in reach):
+        reach = reach[0]
+    return script_json({"a": table.clique, "c": _one_decimal(table.counts), "r": reach})
+
+
+def script_json(value: Any) -> str:
+    """JSON that can stand inside a script element, whatever the labels hold."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _one_decimal(values: Buffer) -> list[float | int]:
+    return [_plain(v) for v in np.round(values.reshape(-1), 1).tolist()]
+
+
+def _three_digits(values: Buffer) -> list[float | int]:
+    return [_plain(float(f"{v:.3g}")) for v in values.tolist()]
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if value == int(value) else value
+
 
 ASSETS = files("consilience.report")
 

@@ -17,8 +17,7 @@ from consilience.model import Diagnostics, Model
 from consilience.regions import drawing
 from consilience.regions.region_graph import RegionGraph
 from consilience.report import charts
-from consilience.report.theme import LIGHT, chart_config
-from consilience.report.vega import svg_to_png, to_png, to_svg
+from consilience.report.charts import LIGHT, chart_config, svg_to_png, to_png, to_svg
 from consilience.report.write import write_text
 from consilience.solvers.planner import Plan
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import exp
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet
+
+from consilience.domain import Buffer, Clique
+from consilience.errors import ReleaseError
 from consilience.privacy import Account, Budget, Cost, Neighbours, Rho, epsilon_at
+from consilience.release import Published
 
 USUAL_DELTA = 1e-6
 """At which a cost without a named delta is stated."""
@@ -166,3 +174,37 @@ NOT_PROMISED = (
 
 def _times(factor: float) -> str:
     return f"{factor:.3g} times" if factor < 1e4 else f"{factor:.1e} times"
+
+
+def promise_of(published: Published) -> Promise:
+    """What release.json and ledger.json state."""
+    file = published.path / "ledger.json"
+    ledger = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    try:
+        return Promise.of_release(published.facts, ledger)
+    except KeyError as missing:
+        raise ReleaseError(
+            f"the release {str(published.path)!r} must state its {missing}, it does not; make it anew"
+        ) from missing
+
+
+def standard_errors(published: Published) -> dict[Clique, Buffer | None]:
+    """{clique: standard errors as published, None where there are none} of every table in the folder."""
+    domain = published.model.domain
+    found: dict[Clique, Buffer | None] = {}
+    for entry in published.facts.get("tables", ()):
+        clique = domain.clique(entry["attributes"])
+        table = pyarrow.parquet.read_table(published.path / f"{entry['file']}.parquet")
+        if "stderr" not in table.column_names:
+            found[clique] = None
+            continue
+        values = np.asarray(table.column("stderr").to_numpy(), dtype=np.float64)
+        shape = domain.shape_of(tuple(entry["attributes"]))
+        order = [entry["attributes"].index(a) for a in clique]
+        found[clique] = values.reshape(shape).transpose(order)
+    return found
+
+
+def default_path(folder: Path) -> Path:
+    """Where the report of a release is, unless said otherwise."""
+    return folder / "report.html"

@@ -41,7 +41,8 @@ class Residuals:
     beyond: float
     expected_beyond: float
     fitted: float | None
-    """Expected root mean square after least squares under consistency, sqrt(1 - free numbers / numbers); None with queries."""
+    """Expected root mean square after least squares under consistency, sqrt(1 - free numbers / numbers); None with queries, and
+    on a factor graph, whose tables agree on single attributes only."""
     tables: Sequence[TableResiduals]
 
     @property

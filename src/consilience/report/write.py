@@ -14,9 +14,8 @@ from consilience.model.sampling import SampledRows
 from consilience.privacy import Account, Budget
 from consilience.progress import Progress, quiet
 from consilience.release import Published, read_release
-from consilience.report.folder import promise_of, standard_errors
 from consilience.report.page import page
-from consilience.report.promise import Promise
+from consilience.report.promise import Promise, promise_of, standard_errors
 from consilience.report.subject import subject_of
 from consilience.report.tables import Labels
 

@@ -47,7 +47,7 @@ def stopped(done, *words: str) -> None:
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 STAGES = {
-    "reconstructing": "consilience.mechanisms.settings.reconstruct",
+    "reconstructing": "consilience.fits.least_squares.LeastSquares.__call__",
     "standard errors": "consilience.model.model.Model.uncertainties",
     "tables": "consilience.release.folder.write_table",
     "model": "consilience.model.model.Model.save",
@@ -99,7 +99,7 @@ def test_what_was_paid_for_is_finished_without_paying_again(
     ("stage", "entries"),
     [
         ("consilience.data.duck.count_marginals", 0),
-        ("consilience.mechanisms.tables.add_noise", 1),
+        ("consilience.mechanisms.fixed.add_noise", 1),
         ("consilience.release.paid._packed", 1),
     ],
 )
@@ -155,7 +155,7 @@ def test_every_mechanism_can_be_resumed(place: Path, monkeypatch, mechanism: str
 def test_rounds_that_were_drawn_are_kept(place: Path, monkeypatch, at: str) -> None:
     """The third round is stopped before it draws, or after: what was drawn until then is in the release."""
     seen = []
-    inside = Run._choose if at == "choosing" else Run._moved
+    inside = Run._choose if at == "choosing" else Run._report
 
     def stop(self, *words):
         seen.append(1)

@@ -97,8 +97,8 @@ def test_impossible_combinations_hold_for_somebody_elses_tables(place: Path) -> 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--mechanism", "fem"], "fem cannot keep the schema's impossible combinations empty"),
-        (["--prior", "independence"], "combinations that can not occur need prior=None"),
+        (["--mechanism", "fem"], "SelectionLikelihood cannot keep the schema's impossible comb"),
+        (["--fit", "shrunk"], "Shrunk cannot keep the schema's impossible combinations empty"),
     ],
 )
 def test_what_can_not_keep_them_is_refused_before_anything_is_spent(place, more, said) -> None:

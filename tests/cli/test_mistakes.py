@@ -115,7 +115,7 @@ def test_schemas_that_do_not_fit(place: Path, old: str, new: str, words) -> None
             ["--epsilon", "1", "--neighbours", "none"],
             ["'none' is not one of", "see consilience release"],
         ),
-        (["--epsilon", "1", "--neighbours", "add-remove"], ["can not keep a pure epsilon"]),
+        (["--epsilon", "1", "--neighbours", "add-remove"], ["cannot keep a pure epsilon"]),
     ],
 )
 def test_budgets_that_are_none(place: Path, words, said) -> None:
@@ -137,9 +137,9 @@ def test_budgets_that_are_none(place: Path, words, said) -> None:
             ["--mechanism", "mwem", "-o", "rounds=many"],
             ["option rounds of mwem must be a int, got 'many'"],
         ),
-        (["--mechanism", "fem", "--prior", "independence"], ["fem does not take --prior"]),
+        (["--mechanism", "fem", "--fit", "shrunk"], ["fem does not take --fit"]),
         (["--mechanism", "fem", "--errors", "bootstrap"], ["fem publishes choices instead"]),
-        (["--prior", "independence", "--errors", "closed-form"], ["a prior has no closed form"]),
+        (["--fit", "shrunk", "--errors", "closed-form"], ["Shrunk has no closed form"]),
         (["--memory", "lots"], ["memory must be a number of bytes"]),
         (["--consistency", "full"], ["consistency must be"]),
         (["--out"], ["requires an argument"]),

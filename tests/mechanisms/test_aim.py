@@ -10,7 +10,7 @@ import pytest
 
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, ConsilienceError
-from consilience.fits import LeastSquares, SelectionLikelihood, Shrunk
+from consilience.fits import LaplaceLikelihood, LeastSquares, SelectionLikelihood, Shrunk
 from consilience.mechanisms import AIM
 from consilience.mechanisms.estimates import Room
 from consilience.mechanisms.laws import mean_absolute
@@ -165,9 +165,11 @@ def test_a_billion_cells_are_refused():
         AIM(all_marginals(Domain({"a": 1000, "b": 1000, "c": 1000}), 3))
 
 
-def test_a_fit_of_choices_is_refused():
+def test_fits_that_would_fail_after_the_budget_was_spent_are_refused():
     with pytest.raises(ConsilienceError, match="fits the choices of FEM and DualQuery"):
         AIM(TRIPLES, fit=SelectionLikelihood()).calibrate(BUDGET)
+    with pytest.raises(ConsilienceError, match="takes tables measured once and none inside anoth"):
+        AIM(TRIPLES, fit=LaplaceLikelihood())
 
 
 @pytest.mark.parametrize("given", [1, 0, 2.5, "many"])

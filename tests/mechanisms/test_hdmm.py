@@ -16,6 +16,7 @@ import consilience.mechanisms.strategies_queries
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, ConsilienceError, DataError, DomainError
 from consilience.fits import (
+    LaplaceLikelihood,
     LeastSquares,
     NormCut,
     PossibleCells,
@@ -361,6 +362,11 @@ REFUSED = [
         lambda: HDMM(WORKLOAD, QUERIES, fit=NormCut()),
         ConsilienceError,
         "NormCut needs plain tables, got queries for 'age'",
+    ),
+    (
+        lambda: HDMM(WORKLOAD, QUERIES, fit=LaplaceLikelihood()),
+        ConsilienceError,
+        "LaplaceLikelihood needs plain tables",
     ),
     (
         lambda: HDMM(WORKLOAD, QUERIES, fit=PossibleCells()),

@@ -189,6 +189,13 @@ def test_a_calibration_refuses(options, budget, error, words):
     assert words in str(caught.value)
 
 
+def test_a_likelihood_of_plain_tables_refuses_one_inside_another():
+    nested = Workload(DOMAIN, [("age", "sex"), ("age",), ("region", "income")])
+    with pytest.raises(ConsilienceError, match="measured once and none inside another"):
+        MWEM(nested, 1, fit=LaplaceLikelihood())
+    assert MWEM(PAIRS, 1, fit=LaplaceLikelihood()).calibrate(PURE)
+
+
 def test_a_fit_refuses_before_a_mechanism_has_it():
     with pytest.raises(ConsilienceError, match="tolerance must be positive"):
         MWEM(PAIRS, fit=LeastSquares(tolerance=0))

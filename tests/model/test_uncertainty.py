@@ -308,7 +308,7 @@ def test_bad_arguments_are_named() -> None:
         MeasurementError, match=r"need measurements of whole tables, got a query on \('c',\)"
     ):
         through.stderr("c", method="closed-form")
-    wide = model_of(SMALL, "ab bc ac", total=N, consistency="global")
+    wide = model_of(SMALL, "ab bc ac", total=N, fit=LeastSquares(consistency="global"))
     with pytest.raises(DomainError, match=r"some measured clique must contain \('a', 'b', 'c'\)"):
         wide.stderr(("a", "b", "c"), method="closed-form")
     assert wide.stderr(("a", "b"), method="closed-form").shape == (2, 3)

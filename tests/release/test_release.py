@@ -25,13 +25,11 @@ from consilience.mechanisms import (
     MWEM,
     Calibrated,
     DualQuery,
-    GameFit,
     Gaussian,
     Laplace,
     Mechanism,
     Release,
     ResidualPlanner,
-    Result,
 )
 from consilience.mechanisms.mechanism import check_call
 from consilience.privacy import Budget, Cost, Ledger, Rho, SeededNoise, Sigma, gaussian_sigma
@@ -74,7 +72,7 @@ def content(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("mechanism", "words"),
     [
-        (Gaussian(WORKLOAD, consistency="local"), ("--consistency", "local")),
+        (Gaussian(WORKLOAD, fit=cs.LeastSquares(consistency="local")), ("--consistency", "local")),
         (MWEM(WORKLOAD, rounds=2), ("--mechanism", "mwem", "-o", "rounds=2")),
         (FEM(WORKLOAD, rounds=4), ("--mechanism", "fem", "-o", "rounds=4")),
     ],
@@ -168,14 +166,25 @@ def test_a_release_is_read_by_any_kind_of_path(place: Path) -> None:
 
 MADE: list[Mechanism] = [
     Gaussian(cs.Workload(DECLARED.domain, {c: i + 1.0 for i, c in enumerate(TABLES)})),
-    Gaussian(WORKLOAD, weights={c: i + 1.0 for i, c in enumerate(TABLES)}, tolerance=1e-5),
-    Laplace(WORKLOAD, weights="optimal", consistency="local", memory="1 GB"),
-    HDMM(WORKLOAD, slack=0.0, restarts=2, seed=3, noise="gaussian", time_limit=5.0),
-    ResidualPlanner(WORKLOAD, prior="independence"),
+    Gaussian(
+        WORKLOAD,
+        weights={c: i + 1.0 for i, c in enumerate(TABLES)},
+        fit=cs.LeastSquares(tolerance=1e-5),
+    ),
+    Laplace(WORKLOAD, weights="optimal", fit=cs.LeastSquares(consistency="local", memory="1 GB")),
+    HDMM(
+        WORKLOAD,
+        slack=0.0,
+        restarts=2,
+        seed=3,
+        noise="gaussian",
+        fit=cs.LeastSquares(time_limit=5.0),
+    ),
+    ResidualPlanner(WORKLOAD, fit=cs.Shrunk()),
     MWEM(WORKLOAD, rounds=2, select_share=Fraction(1, 3), noise="gaussian"),
     MWEM(WORKLOAD, per_round=Rho(Fraction(1, 50)), allowance="cells"),
     AIM(WORKLOAD, rounds_per_attribute=np.int64(3)),  # pyright: ignore[reportArgumentType]
-    FEM(WORKLOAD, rounds=4, split=0.01, fit=GameFit(iterations=5, blend=0.25)),
+    FEM(WORKLOAD, rounds=4, split=0.01, fit=cs.SelectionLikelihood(iterations=5, blend=0.25)),
     DualQuery(WORKLOAD, rounds=5, samples=2, seed=9),
 ]
 
@@ -187,7 +196,8 @@ def test_a_mechanism_is_made_again_from_its_record(mechanism: Mechanism) -> None
     assert type(again) is type(mechanism)
     for field in fields(mechanism):  # pyright: ignore[reportArgumentType]
         one, two = getattr(mechanism, field.name), getattr(again, field.name)
-        if isinstance(one, GameFit):
+        if isinstance(one, cs.Fit):
+            assert type(one) is type(two)
             one, two = vars(one), vars(two)
         assert one == two, field.name
     assert str(again.calibrate(PROMISE)) == str(mechanism.calibrate(PROMISE))
@@ -226,10 +236,6 @@ class ReadyTable(Calibrated):
         noisy = source.discrete_gaussian(counts.astype(int), self.sigma).values
         measured = cs.Measurement(self.mechanism.clique, noisy, stddev=self.sigma.value)
         return Release(data.domain, (measured,), data.records, self.cost, source.private)
-
-    def reconstruct(self, release: Release, *, progress=None) -> Result:
-        model = cs.reconstruct(release.domain, release.measurements, total=release.total)
-        return Result(model, release)
 
 
 def test_a_mechanism_of_ones_own_is_released_and_resumed(

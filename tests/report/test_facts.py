@@ -36,7 +36,7 @@ def noisy(
         for c in (("a", "b"), ("b", "c"))
     ]  # fmt: skip
     return data, cs.reconstruct(
-        SMALL, tables, total=20_000, fit=cs.LeastSquares(consistency="local")
+        SMALL, tables, total=20_000, fit=cs.LeastSquares(consistency=consistency)
     )
 
 
@@ -177,7 +177,7 @@ def test_105_pairs_are_under_five_megabytes(tmp_path: Path) -> None:
     domain = cs.Domain({f"attribute-{i}": 20 + i for i in range(15)})
     model = result(domain).model
     assert len(model.cliques) == 105
-    stays = replace(model, settings=replace(model.settings, iterations=1))  # pyright: ignore[reportArgumentType]
+    stays = replace(model, fit=cs.LeastSquares(iterations=1))
     path = write_report(stays, tmp_path / "r.html", rows=0, replicates=2)
     assert path.stat().st_size < 5e6
 

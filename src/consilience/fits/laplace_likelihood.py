@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
+from consilience.domain import Clique, Domain
+from consilience.errors import LossError
 from consilience.fits.graph_fit import (
     GraphFit,
     check_iterations,
@@ -15,6 +19,7 @@ from consilience.model.impossible import Masks, held
 from consilience.model.model import Model
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.planner import Plan
 from consilience.solvers.solution import Solution
 from consilience.solvers.splitting import SplittingState, splitting
 
@@ -25,6 +30,9 @@ class LaplaceLikelihood(GraphFit):
 
     The arguments mean what they mean for `LeastSquares`; "auto" is local consistency, whose tables are the measured ones.
     """
+
+    queries: ClassVar[bool] = False
+    why: ClassVar[str] = "its thresholds are those of measured cells"
 
     consistency: str | RegionGraph = "local"
     memory: str | int | float = "2 GB"
@@ -41,6 +49,23 @@ class LaplaceLikelihood(GraphFit):
 
     def coarser(self, tolerance: float) -> LaplaceLikelihood:
         return replace(self, tolerance=max(self.tolerance, tolerance))
+
+    def _plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
+        """Refuses here what the solver would, so that a mechanism hears of it before it spends."""
+        listed = tuple(cliques)
+        plan = super()._plan(domain, listed)
+        roots = {plan.graph.regions[i] for i in plan.graph.roots}
+        inside = next((c for c in listed if c and c not in roots), None)
+        if inside is not None:
+            raise LossError(
+                f"LaplaceLikelihood takes tables measured plainly and once, none inside another region, got {inside}; "
+                "leave it out, or use another fit, such as LeastSquares"
+            )
+        if self.possible:
+            raise LossError(
+                "LaplaceLikelihood takes no combinations that cannot occur; leave out possible=, or use LeastSquares"
+            )
+        return plan
 
     def solve(
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress

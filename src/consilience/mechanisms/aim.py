@@ -31,7 +31,14 @@ from consilience.mechanisms.mechanism import (
     check_budget,
     check_workload,
 )
-from consilience.mechanisms.rounds import Ask, Asks, CalibratedAdaptive, Run, check_useful
+from consilience.mechanisms.rounds import (
+    Ask,
+    Asks,
+    CalibratedAdaptive,
+    Run,
+    check_tables,
+    check_useful,
+)
 from consilience.model import Fit
 from consilience.privacy import (
     Budget,
@@ -67,7 +74,9 @@ class AIM(Mechanism):
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.fit)
-        check_workload(Workload(self.workload.domain, self.candidates), self.fit)
+        candidates = Workload(self.workload.domain, self.candidates)
+        check_workload(candidates, self.fit)
+        check_tables(self.fit, candidates, again=True)
         number = whole_number(self.rounds_per_attribute)
         if number is None or number < 2:
             raise ConsilienceError(

@@ -28,6 +28,7 @@ from consilience.errors import (
     LedgerError,
     NoiseError,
 )
+from consilience.fits import LeastSquares
 from consilience.fits.reconstruct import checked_fit
 from consilience.measurements import Measurement
 from consilience.memory import parse_bytes, show_bytes
@@ -124,7 +125,7 @@ class Mechanism(ABC):
 
     workload: Workload
     """The tables that are wanted."""
-    fit: Fit
+    fit: Fit = LeastSquares()
     """The estimator that turns measurements into a model."""
 
     @abstractmethod

@@ -27,7 +27,14 @@ from consilience.mechanisms.mechanism import (
     check_budget,
     check_workload,
 )
-from consilience.mechanisms.rounds import Ask, Asks, CalibratedAdaptive, Run, check_useful
+from consilience.mechanisms.rounds import (
+    Ask,
+    Asks,
+    CalibratedAdaptive,
+    Run,
+    check_tables,
+    check_useful,
+)
 from consilience.model import Fit
 from consilience.privacy import (
     Budget,
@@ -72,6 +79,7 @@ class MWEM(Mechanism):
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.fit)
+        check_tables(self.fit, self.workload, again=False)
         if self.rounds is not None:
             _check_rounds(self.rounds, len(self.workload))
         if self.per_round is not None and not isinstance(self.per_round, Epsilon | Rho):

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, CliqueVector, Domain
-from consilience.errors import BudgetError, MeasurementError
+from consilience.domain import Buffer, Clique, CliqueVector, Domain, Workload, maximal
+from consilience.errors import BudgetError, ConsilienceError, MeasurementError
+from consilience.fits import LaplaceLikelihood
 from consilience.measurements import Measurement
 from consilience.mechanisms.estimates import Estimates
 from consilience.mechanisms.fixed import Width, noise_cost
@@ -333,6 +334,17 @@ class CalibratedAdaptive(Calibrated[M]):
                 "a release must hold at least one measurement, got none; let its run make a round"
             )
         return super().reconstruct(release, progress=progress)
+
+
+def check_tables(fit: Fit, candidates: Workload, *, again: bool) -> None:
+    """Refuse a fit that takes each table once and none inside another, where rounds can measure such."""
+    if not isinstance(fit, LaplaceLikelihood):
+        return
+    if again or len(maximal(candidates.domain, candidates)) < len(candidates):
+        raise ConsilienceError(
+            f"LaplaceLikelihood takes tables measured once and none inside another, rounds over these {len(candidates)} "
+            "tables can measure others; use another fit, such as LeastSquares"
+        )
 
 
 def check_useful(least_noise: float, records: int | None = None) -> None:

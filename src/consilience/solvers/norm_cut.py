@@ -95,7 +95,7 @@ class _NormCut:
         return 1
 
     def check(self, state: _Turns, done: int) -> Check:
-        return Check(np.nan, np.nan, state.away)
+        return Check(violation=state.away)
 
 
 def _agreed(iteration: SplitIteration) -> tuple[CliqueVector, float]:

@@ -11,10 +11,10 @@ from math import log as scalar_log
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from consilience.kernels.elementary import NEAR, exp, log, short_exp, short_log1p
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 from consilience.kernels.tables import Edges, Shapes, normalise
 
 IMPOSSIBLE = -1e12
@@ -40,6 +40,14 @@ class Messages(NamedTuple):
     cells: Any
     lift: Any
     drift: Any
+
+
+class Order(NamedTuple):
+    """Stages one after another: stage k updates children child[k] to child[k + 1], whose parents are work items item[k] to
+    item[k + 1]."""
+
+    child: Any
+    item: Any
 
 
 class Children(NamedTuple):
@@ -170,18 +178,25 @@ def _agree_nearby(
     children: Children, edges: Edges,
 ) -> float:  # fmt: skip
     """The short road for the i-th child; the logarithm of the mean's mass comes back."""
-    n = belief.size
-    for f in range(children.ptr[i], children.ptr[i + 1]):
-        e = children.edge[f]
-        lo = edges.msg_at[e]
-        _short_ratios(messages.cells[lo : lo + n], inverse, mean, kappa[edges.parent[e]] / share)
+    n, first, last = belief.size, children.ptr[i], children.ptr[i + 1]
+    msg, drift, edge, parent, msg_at = (
+        messages.cells,
+        messages.drift,
+        children.edge,
+        edges.parent,
+        edges.msg_at,
+    )
+    for f in range(first, last):
+        e = edge[f]
+        lo = msg_at[e]
+        _short_ratios(msg[lo : lo + n], inverse, mean, kappa[parent[e]] / share)
     log_mass = scalar_log(_short_mass(belief, mean))
     mean -= log_mass
-    for f in range(children.ptr[i], children.ptr[i + 1]):
-        lo = edges.msg_at[children.edge[f]]
-        cells = messages.cells[lo : lo + n]
+    for f in range(first, last):
+        lo = msg_at[edge[f]]
+        cells = msg[lo : lo + n]
         if track:
-            _note(cells, messages.drift[lo : lo + n], mean, w)
+            _note(cells, drift[lo : lo + n], mean, w)
         _short_factors(cells, mean, w)
     _short_move(belief, mean, w)
     return log_mass
@@ -194,29 +209,36 @@ def _agree(
 ) -> tuple[float, float]:  # fmt: skip
     """The general road for the i-th child; the logarithm of the mean's mass and the damping that was used come back."""
     n, first, last = belief.size, children.ptr[i], children.ptr[i + 1]
+    msg, drift, edge, parent, msg_at = (
+        messages.cells,
+        messages.drift,
+        children.edge,
+        edges.parent,
+        edges.msg_at,
+    )
     old = belief.copy()
     _logarithms(old)
     _mix(old, mean, own / share)
     deepest = 0.0
     for f in range(first, last):
-        e = children.edge[f]
-        cells = messages.cells[edges.msg_at[e] : edges.msg_at[e] + n]
+        e = edge[f]
+        cells = msg[msg_at[e] : msg_at[e] + n]
         deepest += _logarithms(cells)
-        _mix(cells, mean, kappa[edges.parent[e]] / share)
+        _mix(cells, mean, kappa[parent[e]] / share)
     log_mass = scalar_log(_exponentials(belief, mean))
     mean -= log_mass
     # Factors beyond MOST are not cut off, which would change theta: the whole update of this child is damped instead.
     reach = 0.0
     if deepest + _far(mean) > 0.0:  # else no factor can pass MOST: the usual case
         for f in range(first, last):
-            lo = edges.msg_at[children.edge[f]]
-            reach = max(reach, _reach(messages.cells[lo : lo + n], mean))
+            lo = msg_at[edge[f]]
+            reach = max(reach, _reach(msg[lo : lo + n], mean))
     w = min(w, min(MOST, 7.0 * MOST * w) / max(reach, 1.0))
     for f in range(first, last):
-        lo = edges.msg_at[children.edge[f]]
-        cells = messages.cells[lo : lo + n]
+        lo = msg_at[edge[f]]
+        cells = msg[lo : lo + n]
         if track:
-            _note(cells, messages.drift[lo : lo + n], mean, w)
+            _note(cells, drift[lo : lo + n], mean, w)
         _factors(cells, mean, w)
     if w < 1.0:
         mean *= w
@@ -226,30 +248,43 @@ def _agree(
 
 
 @njit(**LOOP)
-def _combine_one(
+def combine_one(
     i: int, track: bool, belief: Belief, messages: Messages, gap: Any, kappa: Any, children: Children, tables: Shapes,
     edges: Edges,
 ) -> None:  # fmt: skip
-    """Agree on the i-th listed child."""
+    """Agree on the i-th listed child.
+
+    Messages come in as the parents' tables summed to the child, still to be divided by their mass, and go out as the
+    factors (mean / sum)^weight by which the parents must scale. gap[i] is the largest L1 distance between a parent's sum
+    and the child's belief before; lift[e] is the change of the parent's shift that belongs to edge e. With `track` the
+    drift is kept.
+    """
+    tau, shift, edge, parent, msg_at = (
+        belief.tau,
+        belief.shift,
+        children.edge,
+        edges.parent,
+        edges.msg_at,
+    )
     t = children.region[i]
     lo = tables.at[t]
     n = tables.rows[t] * tables.inner[t]
     first, last = children.ptr[i], children.ptr[i + 1]
     w = children.weight[i]
     share = kappa[t]
-    offset = kappa[t] * belief.shift[t]
+    offset = kappa[t] * shift[t]
     for f in range(first, last):
-        p = edges.parent[children.edge[f]]
+        p = parent[edge[f]]
         share += kappa[p]
-        offset += kappa[p] * belief.shift[p]
+        offset += kappa[p] * shift[p]
     offset /= share
-    cells = belief.tau[lo : lo + n]
+    cells = tau[lo : lo + n]
     inverse = 1.0 / cells
     worst, far = 0.0, 0.0
     for f in range(first, last):
-        e = children.edge[f]
-        summed = messages.cells[edges.msg_at[e] : edges.msg_at[e] + n]
-        l1, more = _compare(summed, cells, inverse, 1.0 / belief.mass[edges.parent[e]])
+        e = edge[f]
+        summed = messages.cells[msg_at[e] : msg_at[e] + n]
+        l1, more = _compare(summed, cells, inverse, 1.0 / belief.mass[parent[e]])
         worst = max(worst, l1)
         far += more
     gap[i] = worst
@@ -263,23 +298,8 @@ def _combine_one(
             cells, mean, i, w, kappa[t], share, track, messages, kappa, children, edges,
         )  # fmt: skip
     for f in range(first, last):
-        e = children.edge[f]
-        messages.lift[e] = w * (offset + log_mass - belief.shift[edges.parent[e]])
-    belief.shift[t] += w * (offset + log_mass - belief.shift[t])
+        e = edge[f]
+        messages.lift[e] = w * (offset + log_mass - shift[parent[e]])
+    shift[t] += w * (offset + log_mass - shift[t])
     if w < 1.0:
-        normalise(belief.tau, belief.shift, t, lo, lo + n)
-
-
-@njit(**PARALLEL)
-def combine(
-    track: bool, belief: Belief, messages: Messages, gap: Any, kappa: Any, children: Children, tables: Shapes, edges: Edges
-) -> None:  # fmt: skip
-    """Agree on each listed child.
-
-    Messages come in as the parents' tables summed to the child, still to be divided by their mass, and go out as the
-    factors (mean / sum)^weight by which the parents must scale. gap[i] is the largest L1 distance between a parent's sum
-    and the child's belief before; lift[e] is the change of the parent's shift that belongs to edge e. With `track` the
-    drift is kept.
-    """
-    for i in prange(children.region.size):
-        _combine_one(i, track, belief, messages, gap, kappa, children, tables, edges)
+        normalise(tau, shift, t, lo, lo + n)

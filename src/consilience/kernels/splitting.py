@@ -20,6 +20,9 @@ STATS = 9
 """Numbers taken per root: sum (x-z)^2, sum (z'-z)^2, w/2 sum (x-y)^2, sum (x-y), sum (x-y)x, sum x^2, how much of the
 uniform table makes x non-negative, its term of the lower bound, and sum z (or the value of the further term)."""
 
+TOGETHER = 16
+"""Nodes in a work item: their tables are small."""
+
 
 class Roots(NamedTuple):
     """The root tables' cells, all in one layout, and what each table is asked for.
@@ -153,28 +156,34 @@ def add_up(x: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, edges
 @njit(**LOOP)
 def _sum_deeper(msg: Any, first: int, last: int, nodes: Shapes, below: Below, edges: Edges) -> None:
     """Messages of the deeper edges `first` to `last`, each summed from the message of its owner."""
+    owner, child, kind, maps = below.owner, edges.child, edges.kind, edges.maps
+    msg_at, map_at, width = edges.msg_at, edges.map_at, edges.width
     for e in range(first, last):
-        o = below.owner[e]
-        s = edges.child[o]
+        o = owner[e]
+        s = child[o]
         sum_one(
-            msg, edges.msg_at[o], nodes.rows[s], nodes.inner[s], msg, edges.msg_at[e], edges.width[e], edges.kind[e],
-            edges.maps, edges.map_at[e],
+            msg, msg_at[o], nodes.rows[s], nodes.inner[s], msg, msg_at[e], width[e], kind[e], maps, map_at[e],
         )  # fmt: skip
 
 
 @njit(**LOOP)
-def _gather_one(
-    r: int, roots: Roots, msg: Any, tables: Shapes, nodes: Shapes, below: Below, edges: Edges
-) -> None:
-    lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
-    x, v, z = roots.x[lo:hi], roots.v[lo:hi], roots.z[lo:hi]
-    mode = roots.mode[r]
-    if mode > NONNEGATIVE:
-        prox_cells(mode, v, roots.extra[lo:hi], roots.pull[r], z)
-    _blend(mode, v, z, roots.y[lo:hi], roots.mix[r], x)
-    first, direct = below.ptr[r], below.direct[r]
-    sum_down(x, 0, tables.rows[r], tables.inner[r], msg, first, direct, below.edge, edges)
-    _sum_deeper(msg, direct, below.ptr[r + 1], nodes, below, edges)
+def _gather_item(
+    k: int, roots: Roots, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes, below: Below, edges: Edges
+) -> None:  # fmt: skip
+    """`gather` for the roots of work item k."""
+    xs, vs, zs, ys, extra, edge = roots.x, roots.v, roots.z, roots.y, roots.extra, below.edge
+    for r in range(chunk[k], chunk[k + 1]):
+        lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
+        hi = lo + rows * inner
+        x, v, z = xs[lo:hi], vs[lo:hi], zs[lo:hi]
+        mode = roots.mode[r]
+        if mode > NONNEGATIVE:
+            prox_cells(mode, v, extra[lo:hi], roots.pull[r], z)
+        _blend(mode, v, z, ys[lo:hi], roots.mix[r], x)
+        first, direct, last = below.ptr[r], below.direct[r], below.ptr[r + 1]
+        sum_down(x, 0, rows, inner, msg, first, direct, edge, edges)
+        if last > direct:
+            _sum_deeper(msg, direct, last, nodes, below, edges)
 
 
 @njit(**PARALLEL)
@@ -183,8 +192,7 @@ def gather(
 ) -> None:
     """For each root: x = mix (2 prox(v) - v) + (1 - mix) y, summed down to every node below it."""
     for k in prange(chunk.size - 1):
-        for r in range(chunk[k], chunk[k + 1]):
-            _gather_one(r, roots, msg, tables, nodes, below, edges)
+        _gather_item(k, roots, msg, chunk, tables, nodes, below, edges)
 
 
 @njit(**LOOP)
@@ -199,69 +207,79 @@ def _blend(mode: int, v: Any, z: Any, y: Any, mix: float, m: Any) -> None:
 
 
 @njit(**LOOP)
-def _average_one(s: int, msg: Any, means: Means, nodes: Shapes, edges: Edges) -> None:
-    lo, n = nodes.at[s], nodes.rows[s] * nodes.inner[s]
-    out = means.target[lo : lo + n]
-    start = means.base[lo : lo + n]
-    for c in range(n):
-        out[c] = start[c]
-    for f in range(means.ptr[s], means.ptr[s + 1]):
-        e = means.incoming[f]
-        cells = msg[edges.msg_at[e] : edges.msg_at[e] + n]
-        w = means.weight[e]
+def _average_item(k: int, level: Any, msg: Any, means: Means, nodes: Shapes, edges: Edges) -> None:
+    """`average` for the nodes of work item k."""
+    target, base, incoming, weight, msg_at = (
+        means.target,
+        means.base,
+        means.incoming,
+        means.weight,
+        edges.msg_at,
+    )
+    for i in range(k * TOGETHER, min(level.size, (k + 1) * TOGETHER)):
+        s = level[i]
+        lo, n, share = nodes.at[s], nodes.rows[s] * nodes.inner[s], means.share[s]
+        out, start = target[lo : lo + n], base[lo : lo + n]
         for c in range(n):
-            out[c] += w * cells[c]
-    for c in range(n):
-        out[c] *= means.share[s]
+            out[c] = start[c]
+        for f in range(means.ptr[s], means.ptr[s + 1]):
+            e = incoming[f]
+            cells = msg[msg_at[e] : msg_at[e] + n]
+            w = weight[e]
+            for c in range(n):
+                out[c] += w * cells[c]
+        for c in range(n):
+            out[c] *= share
 
 
 @njit(**PARALLEL)
 def average(level: Any, msg: Any, means: Means, nodes: Shapes, edges: Edges) -> None:
     """For each node of a level: target = (base + sum over incoming edges of weight * message) * share."""
-    for i in prange(level.size):
-        _average_one(level[i], msg, means, nodes, edges)
+    for k in prange((level.size + TOGETHER - 1) // TOGETHER):
+        _average_item(k, level, msg, means, nodes, edges)
 
 
 @njit(**LOOP)
 def _corrections(
-    target: Any,
-    msg: Any,
-    first: int,
-    middle: int,
-    last: int,
-    nodes: Shapes,
-    below: Below,
-    edges: Edges,
-) -> None:
+    target: Any, msg: Any, first: int, middle: int, last: int, nodes: Shapes, below: Below, edges: Edges
+) -> None:  # fmt: skip
     """Turn messages (sums) into what the table must add along each direct edge to meet the targets."""
+    owner, coef, child, kind, maps = below.owner, below.coef, edges.child, edges.kind, edges.maps
+    msg_at, map_at, width, node_at = edges.msg_at, edges.map_at, edges.width, nodes.at
     for e in range(first, last):
-        lo, n = nodes.at[edges.child[e]], edges.width[e]
-        cells, wanted = msg[edges.msg_at[e] : edges.msg_at[e] + n], target[lo : lo + n]
+        lo, n = node_at[child[e]], width[e]
+        cells, wanted = msg[msg_at[e] : msg_at[e] + n], target[lo : lo + n]
         for c in range(cells.size):
             cells[c] = wanted[c] - cells[c]
     for e in range(middle, last):
-        o = below.owner[e]
-        s = edges.child[o]
-        if below.coef[e] != 0.0:
+        o = owner[e]
+        s = child[o]
+        if coef[e] != 0.0:
             add_one(
-                msg, edges.msg_at[o], nodes.rows[s], nodes.inner[s], msg, edges.msg_at[e], edges.kind[e], edges.maps,
-                edges.map_at[e], below.coef[e],
+                msg, msg_at[o], nodes.rows[s], nodes.inner[s], msg, msg_at[e], kind[e], maps, map_at[e], coef[e],
             )  # fmt: skip
     for e in range(first, middle):
-        cells = msg[edges.msg_at[e] : edges.msg_at[e] + edges.width[e]]
+        cells, factor = msg[msg_at[e] : msg_at[e] + width[e]], coef[e]
         for c in range(cells.size):
-            cells[c] *= below.coef[e]
+            cells[c] *= factor
 
 
 @njit(**LOOP)
-def _adjust_one(s: int, target: Any, msg: Any, nodes: Shapes, below: Below, edges: Edges) -> None:
-    rows, inner = nodes.rows[s], nodes.inner[s]
-    table = target[nodes.at[s] : nodes.at[s] + rows * inner]
-    first, direct, last = below.ptr[s], below.direct[s], below.ptr[s + 1]
-    sum_down(table, 0, rows, inner, msg, first, direct, below.edge, edges)
-    _sum_deeper(msg, direct, last, nodes, below, edges)
-    _corrections(target, msg, first, direct, last, nodes, below, edges)
-    add_up(table, rows, inner, msg, first, direct, edges)
+def _adjust_item(
+    k: int, level: Any, target: Any, msg: Any, nodes: Shapes, below: Below, edges: Edges
+) -> None:
+    """`adjust_nodes` for the nodes of work item k."""
+    edge = below.edge
+    for i in range(k * TOGETHER, min(level.size, (k + 1) * TOGETHER)):
+        s = level[i]
+        rows, inner = nodes.rows[s], nodes.inner[s]
+        table = target[nodes.at[s] : nodes.at[s] + rows * inner]
+        first, direct, last = below.ptr[s], below.direct[s], below.ptr[s + 1]
+        sum_down(table, 0, rows, inner, msg, first, direct, edge, edges)
+        if last > direct:
+            _sum_deeper(msg, direct, last, nodes, below, edges)
+        _corrections(target, msg, first, direct, last, nodes, below, edges)
+        add_up(table, rows, inner, msg, first, direct, edges)
 
 
 @njit(**PARALLEL)
@@ -269,33 +287,34 @@ def adjust_nodes(
     level: Any, target: Any, msg: Any, nodes: Shapes, below: Below, edges: Edges
 ) -> None:
     """Make the target of each node of a level agree with the targets of the nodes below it."""
-    for i in prange(level.size):
-        _adjust_one(level[i], target, msg, nodes, below, edges)
+    for k in prange((level.size + TOGETHER - 1) // TOGETHER):
+        _adjust_item(k, level, target, msg, nodes, below, edges)
 
 
 @njit(**LOOP)
-def _scatter_one(
-    r: int, update: bool, relax: float, roots: Roots, stats: Any, target: Any, msg: Any, tables: Shapes, nodes: Shapes,
-    below: Below, edges: Edges,
+def _scatter_item(
+    k: int, update: bool, relax: float, roots: Roots, stats: Any, target: Any, msg: Any, chunk: Any, tables: Shapes,
+    nodes: Shapes, below: Below, edges: Edges,
 ) -> None:  # fmt: skip
-    first, direct = below.ptr[r], below.direct[r]
-    _corrections(target, msg, first, direct, below.ptr[r + 1], nodes, below, edges)
-    lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
-    x, v, z = roots.x[lo:hi], roots.v[lo:hi], roots.z[lo:hi]
-    add_up(x, tables.rows[r], tables.inner[r], msg, first, direct, edges)
-    mode = roots.mode[r]
-    if update:
-        _move(mode, x, v, z, relax)
-    elif mode <= MASKED:
-        kept = np.maximum(v, 0.0) if mode == NONNEGATIVE else z
-        _measure(
-            mode, x, kept, v, roots.y[lo:hi], roots.extra[lo:hi], roots.data[r], roots.penalty[r], relax, stats[r],
-        )  # fmt: skip
-    else:
-        _measure_general(
-            mode, x, z, v, roots.y[lo:hi], roots.extra[lo:hi], roots.data[r], roots.penalty[r], roots.pull[r],
-            stats[r],
-        )  # fmt: skip
+    """`scatter` for the roots of work item k."""
+    xs, vs, zs, ys, extra = roots.x, roots.v, roots.z, roots.y, roots.extra
+    for r in range(chunk[k], chunk[k + 1]):
+        first, direct = below.ptr[r], below.direct[r]
+        _corrections(target, msg, first, direct, below.ptr[r + 1], nodes, below, edges)
+        lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
+        hi = lo + rows * inner
+        x, v, z = xs[lo:hi], vs[lo:hi], zs[lo:hi]
+        add_up(x, rows, inner, msg, first, direct, edges)
+        mode = roots.mode[r]
+        if update:
+            _move(mode, x, v, z, relax)
+            continue
+        y, more, data, penalty = ys[lo:hi], extra[lo:hi], roots.data[r], roots.penalty[r]
+        if mode <= MASKED:
+            kept = np.maximum(v, 0.0) if mode == NONNEGATIVE else z
+            _measure(mode, x, kept, v, y, more, data, penalty, relax, stats[r])
+        else:
+            _measure_general(mode, x, z, v, y, more, data, penalty, roots.pull[r], stats[r])
 
 
 @njit(**PARALLEL)
@@ -305,8 +324,9 @@ def scatter(
 ) -> None:  # fmt: skip
     """For each root: x += corrections, then v += relax (x - z). With update False, stats are taken and v stays as it is."""
     for k in prange(chunk.size - 1):
-        for r in range(chunk[k], chunk[k + 1]):
-            _scatter_one(r, update, relax, roots, stats, target, msg, tables, nodes, below, edges)
+        _scatter_item(
+            k, update, relax, roots, stats, target, msg, chunk, tables, nodes, below, edges
+        )
 
 
 @njit(**LOOP)

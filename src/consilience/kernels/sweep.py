@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, prange, uint64
 
-from consilience.kernels.agreement import MOST, Belief, Children, Messages
+from consilience.kernels.agreement import MOST, Belief, Children, Messages, Order, combine_one
 from consilience.kernels.elementary import SHORT, TINY, exp, short_exp, tiny_exp
 from consilience.kernels.fixed_rows import prefetch
 from consilience.kernels.options import LOOP, PARALLEL
@@ -125,77 +125,69 @@ def _step_squared(cells: Any, wanted: Any, rate: float) -> tuple[float, float, f
 
 
 @njit(**LOOP)
-def _damp(msg: Any, e: int, edges: Edges, factor: float) -> None:
-    """Multiply the message of one edge by a factor."""
-    cells = msg[edges.msg_at[e] : edges.msg_at[e] + edges.width[e]]
-    for c in range(cells.size):
-        cells[c] *= factor
-
-
-@njit(**LOOP)
-def _prefetch_messages(msg: Any, i: int, work: Work, edges: Edges) -> None:
-    """Ask for the messages of a region's edges, which lie scattered, to be in the cache by the time it comes up."""
-    for f in range(work.ptr[i], work.ptr[i + 1]):
-        e = work.edge[f]
-        for c in range(0, edges.width[e], LINE):
-            prefetch(msg, uint64(edges.msg_at[e] + c))
-
-
-@njit(**LOOP)
 def _scale_one(
-    i: int,
-    belief: Belief,
-    messages: Messages,
-    work: Work,
-    tables: Shapes,
-    edges: Edges,
-    needed: Any,
-) -> None:
-    """Scale the i-th listed region by the factors on its edges and by what its mass asks for."""
-    p, first, last = work.region[i], work.ptr[i], work.ptr[i + 1]
+    p: int, first: int, last: int, belief: Belief, messages: Messages, edge: Any, tables: Shapes, edges: Edges, needed: Any
+) -> None:  # fmt: skip
+    """Scale region p by the factors on its edges `edge[first:last]` and by what its mass asks for."""
+    tau, shift, mass, msg, lift = (
+        belief.tau,
+        belief.shift,
+        belief.mass,
+        messages.cells,
+        messages.lift,
+    )
     for f in range(first, last):
-        belief.shift[p] += messages.lift[work.edge[f]]
-    if last > first:
-        _damp(messages.cells, work.edge[first], edges, 1.0 / belief.mass[p])
-    belief.mass[p] = 1.0
-    multiply_up(
-        belief.tau, tables.at[p], tables.rows[p], tables.inner[p], messages.cells, first, last, work.edge, edges, needed,
-    )  # fmt: skip
+        shift[p] += lift[edge[f]]
+    lo, n = edges.msg_at[edge[first]], edges.width[edge[first]]
+    rescale(msg, lo, lo + n, 1.0 / mass[p])
+    mass[p] = 1.0
+    at, rows, inner = tables.at[p], tables.rows[p], tables.inner[p]
+    multiply_up(tau, at, rows, inner, msg, first, last, edge, edges, needed)
     if last - first > 7:
-        lo = tables.at[p]
-        _step_plain(belief.tau[lo : lo + tables.rows[p] * tables.inner[p]])
+        _step_plain(tau[at : at + rows * inner])
 
 
 @njit(**LOOP)
-def _step_one(
-    i: int, mode: int, belief: Belief, slope: Slope, waiting: Any, messages: Messages, work: Work, tables: Shapes, edges: Edges
+def _step_item(
+    k: int, mode: int, belief: Belief, slope: Slope, waiting: Any, messages: Messages, work: Work, tables: Shapes, edges: Edges
 ) -> None:  # fmt: skip
-    """The mirror step of the i-th listed region."""
-    r = work.region[i]
-    lo = tables.at[r]
-    hi = lo + tables.rows[r] * tables.inner[r]
-    if i + 2 < work.ptr.size:
-        _prefetch_messages(messages.cells, i + 1, work, edges)
-    if waiting[r]:
-        _scale_one(i, belief, messages, work, tables, edges, slope.other)
-    cells, rate = belief.tau[lo:hi], slope.rate[r]
-    if mode == SQUARED and rate != 0.0:
-        mass, square, cross = _step_squared(cells, slope.other[lo:hi], rate)
-        slope.square[r], slope.cross[r] = square, cross
-    elif mode == GRADIENT and rate != 0.0:
-        mass = _step_gradient(cells, slope.other[lo:hi], rate)
-    else:
-        mass = _step_plain(cells)
-    belief.mass[r] = mass
-    belief.shift[r] += scalar_log(mass)
-    if work.ptr[i] == work.ptr[i + 1]:
-        rescale(belief.tau, lo, hi, 1.0 / mass)
-        belief.mass[r] = 1.0
-    else:
-        sum_down(
-            belief.tau, lo, tables.rows[r], tables.inner[r], messages.cells, work.ptr[i], work.ptr[i + 1],
-            work.edge, edges,
-        )  # fmt: skip
+    """The mirror step of the regions of work item k."""
+    tau, shift, mass, other = belief.tau, belief.shift, belief.mass, slope.other
+    region, ptr, edge, msg, msg_at, width = (
+        work.region,
+        work.ptr,
+        work.edge,
+        messages.cells,
+        edges.msg_at,
+        edges.width,
+    )
+    for i in range(work.chunk[k], work.chunk[k + 1]):
+        r, first, last = region[i], ptr[i], ptr[i + 1]
+        lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
+        hi = lo + rows * inner
+        if (
+            i + 2 < ptr.size
+        ):  # ask for the next region's messages, which lie scattered, to be in the cache by then
+            for f in range(last, ptr[i + 2]):
+                for c in range(0, width[edge[f]], LINE):
+                    prefetch(msg, uint64(msg_at[edge[f]] + c))
+        if waiting[r]:
+            _scale_one(r, first, last, belief, messages, edge, tables, edges, other)
+        rate = slope.rate[r]
+        if mode == SQUARED and rate != 0.0:
+            whole, square, cross = _step_squared(tau[lo:hi], other[lo:hi], rate)
+            slope.square[r], slope.cross[r] = square, cross
+        elif mode == GRADIENT and rate != 0.0:
+            whole = _step_gradient(tau[lo:hi], other[lo:hi], rate)
+        else:
+            whole = _step_plain(tau[lo:hi])
+        mass[r] = whole
+        shift[r] += scalar_log(whole)
+        if first == last:
+            rescale(tau, lo, hi, 1.0 / whole)
+            mass[r] = 1.0
+        else:
+            sum_down(tau, lo, rows, inner, msg, first, last, edge, edges)
 
 
 @njit(**PARALLEL)
@@ -205,12 +197,11 @@ def step(
     """One mirror step tau_r *= exp(-rate_r * gradient), then sum down the listed edges.
 
     A region marked in `waiting` takes the factors of the sweep before first, while its table is in the cache: a pass over
-    memory less. mode PLAIN: no step. Where edges are listed, the division by mass[r] is left to `combine` and `scale`, which
-    saves a pass over the cells.
+    memory less. mode PLAIN: no step. Where edges are listed, the division by mass[r] is left to `agree`, which saves a pass over
+    the cells.
     """
     for k in prange(work.chunk.size - 1):
-        for i in range(work.chunk[k], work.chunk[k + 1]):
-            _step_one(i, mode, belief, slope, waiting, messages, work, tables, edges)
+        _step_item(k, mode, belief, slope, waiting, messages, work, tables, edges)
 
 
 @njit(**LOOP)
@@ -229,15 +220,58 @@ def settle(belief: Belief, tables: Shapes) -> None:
         _settle_one(r, belief, tables)
 
 
+@njit(**LOOP)
+def _scale_item(
+    k: int, belief: Belief, waiting: Any, mark: int, messages: Messages, work: Work, tables: Shapes, edges: Edges
+) -> None:  # fmt: skip
+    """Scale the regions of work item k whose entry in `waiting` is `mark`, or all of them if that is negative."""
+    region, ptr, edge, tau = work.region, work.ptr, work.edge, belief.tau
+    for i in range(work.chunk[k], work.chunk[k + 1]):
+        if mark < 0 or waiting[region[i]] == mark:
+            _scale_one(region[i], ptr[i], ptr[i + 1], belief, messages, edge, tables, edges, tau)
+
+
 @njit(**PARALLEL)
 def scale(
     belief: Belief, waiting: Any, mark: int, messages: Messages, work: Work, tables: Shapes, edges: Edges
 ) -> None:  # fmt: skip
     """Scale every listed region whose entry in `waiting` is `mark` by the factors on its listed edges."""
     for k in prange(work.chunk.size - 1):
-        for i in range(work.chunk[k], work.chunk[k + 1]):
-            if waiting[work.region[i]] == mark:
-                _scale_one(i, belief, messages, work, tables, edges, belief.tau)
+        _scale_item(k, belief, waiting, mark, messages, work, tables, edges)
+
+
+@njit(**LOOP)
+def _sum_item(k: int, tau: Any, msg: Any, work: Work, tables: Shapes, edges: Edges) -> None:
+    """Sum the regions of work item k down their listed edges."""
+    region, ptr, edge = work.region, work.ptr, work.edge
+    for i in range(work.chunk[k], work.chunk[k + 1]):
+        p = region[i]
+        at, rows, inner = tables.at[p], tables.rows[p], tables.inner[p]
+        sum_down(tau, at, rows, inner, msg, ptr[i], ptr[i + 1], edge, edges)
+
+
+@njit(**PARALLEL)
+def agree(
+    track: bool, belief: Belief, waiting: Any, messages: Messages, gap: Any, kappa: Any, order: Order, children: Children,
+    parents: Work, tables: Shapes, edges: Edges,
+) -> None:  # fmt: skip
+    """One sweep: in every stage sum the parents down, combine at the children, scale the parents up.
+
+    The sums of the first stage are those that `step` took. Regions marked in `waiting` are not scaled in the first stage.
+    """
+    for k in range(order.child.size - 1):
+        item, items = order.item[k], order.item[k + 1] - order.item[k]
+        child, count = order.child[k], order.child[k + 1] - order.child[k]
+        mark = 0 if k == 0 else -1
+        if k > 0:
+            for j in prange(items):
+                _sum_item(item + j, belief.tau, messages.cells, parents, tables, edges)
+        for i in prange(count):
+            combine_one(
+                child + i, track, belief, messages, gap, kappa, children, tables, edges,
+            )  # fmt: skip
+        for j in prange(items):
+            _scale_item(item + j, belief, waiting, mark, messages, parents, tables, edges)
 
 
 @njit(**PARALLEL)

@@ -16,10 +16,10 @@ from __future__ import annotations
 from math import log as scalar_log
 from typing import Any, NamedTuple
 
-from numba import njit, prange, uint64
+from numba import njit, uint64
 
 from consilience.kernels.fixed_rows import multiply_three, sum_three
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 
 FLOOR = 1e-100
 """Smallest value that a cell that is not a structural zero can take, so that it can come back."""
@@ -78,6 +78,7 @@ def _first_kept(first: int, last: int, edge: Any, kind: Any) -> int:
 
 
 # -- sum down -------------------------------------------------------------------------------------------
+# The loops below take the arrays of `Edges` one by one: read out of a tuple once per row they would cost more than the row.
 
 
 @njit(**LOOP)
@@ -88,36 +89,42 @@ def sum_down(
 
     Two kept edges share one pass over the rows, and the row sums of the kind 0 edges come out of the first pass.
     """
+    kind, map_at, msg_at, width, maps = (
+        edges.kind,
+        edges.map_at,
+        edges.msg_at,
+        edges.width,
+        edges.maps,
+    )
     at, rows, inner = uint64(at), uint64(rows), uint64(inner)
     for f in range(first, last):
-        to = uint64(edges.msg_at[edge[f]])
-        for c in range(uint64(edges.width[edge[f]])):
+        to = uint64(msg_at[edge[f]])
+        for c in range(uint64(width[edge[f]])):
             msg[to + c] = 0.0
-    f = _first_kept(first, last, edge, edges.kind)
+    f = _first_kept(first, last, edge, kind)
     if last - f == 2 and f - first == 1:
-        _sum_three(x, at, rows, inner, msg, first, edge, edges)
+        _sum_three(x, at, rows, inner, msg, first, edge, map_at, msg_at, maps)
         f += 2
     elif last - f >= 2:
-        _sum_two(x, at, rows, inner, msg, first, f, edge, edges)
+        _sum_two(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
         f += 2
     elif last - f == 1:
-        _sum_one(x, at, rows, inner, msg, first, f, edge, edges)
+        _sum_one(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
         f += 1
     elif f > first:
-        _sum_rows(x, at, rows, inner, msg, first, f, edge, edges)
+        _sum_rows(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
     for g in range(f, last):
-        _sum_one(x, at, rows, inner, msg, g, g, edge, edges)
+        _sum_one(x, at, rows, inner, msg, g, g, edge, map_at, msg_at, maps)
 
 
 @njit(**LOOP)
 def _sum_three(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, edge: Any, edges: Edges
-) -> None:
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
+) -> None:  # fmt: skip
     """A table with all children but one attribute each: the shape of most work, so its three edges are unrolled."""
     o, a, b = edge[first], edge[first + 1], edge[first + 2]
-    maps = edges.maps
-    to_o, to_a, to_b = uint64(edges.msg_at[o]), uint64(edges.msg_at[a]), uint64(edges.msg_at[b])
-    m_o, m_a, m_b = uint64(edges.map_at[o]), uint64(edges.map_at[a]), uint64(edges.map_at[b])
+    to_o, to_a, to_b = uint64(msg_at[o]), uint64(msg_at[a]), uint64(msg_at[b])
+    m_o, m_a, m_b = uint64(map_at[o]), uint64(map_at[a]), uint64(map_at[b])
     if sum_three(x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps):
         return
     for i in range(rows):
@@ -134,23 +141,17 @@ def _sum_three(
 
 
 @njit(**LOOP)
-def _add_row(
-    row: float, i: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
-) -> None:
-    """Add the sum of row i to the message of every edge of kind 0."""
-    for g in range(first, middle):
-        e = edge[g]
-        msg[uint64(edges.msg_at[e]) + uint64(edges.maps[uint64(edges.map_at[e]) + i])] += row
-
-
-@njit(**LOOP)
 def _sum_two(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
 ) -> None:  # fmt: skip
+    """Two kept edges, and the row sums of the edges of kind 0 before them."""
     a, b = edge[middle], edge[middle + 1]
-    maps = edges.maps
-    to_a, to_b = uint64(edges.msg_at[a]), uint64(edges.msg_at[b])
-    m_a, m_b = uint64(edges.map_at[a]), uint64(edges.map_at[b])
+    to_a, to_b, m_a, m_b = (
+        uint64(msg_at[a]),
+        uint64(msg_at[b]),
+        uint64(map_at[a]),
+        uint64(map_at[b]),
+    )
     for i in range(rows):
         src = at + i * inner
         dst_a = to_a + uint64(maps[m_a + i]) * inner
@@ -161,16 +162,18 @@ def _sum_two(
             row += v
             msg[dst_a + j] += v
             msg[dst_b + j] += v
-        _add_row(row, i, msg, first, middle, edge, edges)
+        for g in range(first, middle):
+            e = edge[g]
+            msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])] += row
 
 
 @njit(**LOOP)
 def _sum_one(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
 ) -> None:  # fmt: skip
+    """One kept edge, and the row sums of the edges of kind 0 before it."""
     a = edge[middle]
-    maps = edges.maps
-    to_a, m_a = uint64(edges.msg_at[a]), uint64(edges.map_at[a])
+    to_a, m_a = uint64(msg_at[a]), uint64(map_at[a])
     for i in range(rows):
         src = at + i * inner
         dst_a = to_a + uint64(maps[m_a + i]) * inner
@@ -179,19 +182,24 @@ def _sum_one(
             v = x[src + j]
             row += v
             msg[dst_a + j] += v
-        _add_row(row, i, msg, first, middle, edge, edges)
+        for g in range(first, middle):
+            e = edge[g]
+            msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])] += row
 
 
 @njit(**LOOP)
 def _sum_rows(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
 ) -> None:  # fmt: skip
+    """The row sums of edges of kind 0 alone."""
     for i in range(rows):
         src = at + i * inner
         row = 0.0
         for j in range(inner):
             row += x[src + j]
-        _add_row(row, i, msg, first, middle, edge, edges)
+        for g in range(first, middle):
+            e = edge[g]
+            msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])] += row
 
 
 # -- multiply up ----------------------------------------------------------------------------------------
@@ -205,31 +213,32 @@ def multiply_up(
 
     The same cells of `needed` will be read next.
     """
+    kind, map_at, msg_at, maps = edges.kind, edges.map_at, edges.msg_at, edges.maps
     at, rows, inner = uint64(at), uint64(rows), uint64(inner)
-    f = _first_kept(first, last, edge, edges.kind)
+    f = _first_kept(first, last, edge, kind)
     if last - f == 2 and f - first == 1:
-        _multiply_three(x, at, rows, inner, msg, first, edge, edges, needed)
+        _multiply_three(x, at, rows, inner, msg, first, edge, map_at, msg_at, maps, needed)
         f += 2
     elif last - f >= 2:
-        _multiply_two(x, at, rows, inner, msg, first, f, edge, edges)
+        _multiply_two(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
         f += 2
     elif last - f == 1:
-        _multiply_one(x, at, rows, inner, msg, first, f, edge, edges)
+        _multiply_one(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
         f += 1
     elif f > first:
-        _multiply_rows(x, at, rows, inner, msg, first, f, edge, edges)
+        _multiply_rows(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
     for g in range(f, last):
-        _multiply_one(x, at, rows, inner, msg, g, g, edge, edges)
+        _multiply_one(x, at, rows, inner, msg, g, g, edge, map_at, msg_at, maps)
 
 
 @njit(**LOOP)
 def _multiply_three(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, edge: Any, edges: Edges, needed: Any
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any, needed: Any
 ) -> None:  # fmt: skip
+    """The unrolled case of `_sum_three`."""
     o, a, b = edge[first], edge[first + 1], edge[first + 2]
-    maps = edges.maps
-    to_o, to_a, to_b = uint64(edges.msg_at[o]), uint64(edges.msg_at[a]), uint64(edges.msg_at[b])
-    m_o, m_a, m_b = uint64(edges.map_at[o]), uint64(edges.map_at[a]), uint64(edges.map_at[b])
+    to_o, to_a, to_b = uint64(msg_at[o]), uint64(msg_at[a]), uint64(msg_at[b])
+    m_o, m_a, m_b = uint64(map_at[o]), uint64(map_at[a]), uint64(map_at[b])
     if multiply_three(x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps, needed):
         return
     for i in range(rows):
@@ -242,25 +251,22 @@ def _multiply_three(
 
 
 @njit(**LOOP)
-def _row_factor(i: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges) -> float:
-    """The product of what the edges of kind 0 say about row i."""
-    factor = 1.0
-    for g in range(first, middle):
-        e = edge[g]
-        factor *= msg[uint64(edges.msg_at[e]) + uint64(edges.maps[uint64(edges.map_at[e]) + i])]
-    return factor
-
-
-@njit(**LOOP)
 def _multiply_two(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
 ) -> None:  # fmt: skip
+    """Two kept edges, and the edges of kind 0 before them."""
     a, b = edge[middle], edge[middle + 1]
-    maps = edges.maps
-    to_a, to_b = uint64(edges.msg_at[a]), uint64(edges.msg_at[b])
-    m_a, m_b = uint64(edges.map_at[a]), uint64(edges.map_at[b])
+    to_a, to_b, m_a, m_b = (
+        uint64(msg_at[a]),
+        uint64(msg_at[b]),
+        uint64(map_at[a]),
+        uint64(map_at[b]),
+    )
     for i in range(rows):
-        factor = _row_factor(i, msg, first, middle, edge, edges)
+        factor = 1.0
+        for g in range(first, middle):
+            e = edge[g]
+            factor *= msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])]
         src = at + i * inner
         dst_a = to_a + uint64(maps[m_a + i]) * inner
         dst_b = to_b + uint64(maps[m_b + i]) * inner
@@ -270,13 +276,16 @@ def _multiply_two(
 
 @njit(**LOOP)
 def _multiply_one(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
 ) -> None:  # fmt: skip
+    """One kept edge, and the edges of kind 0 before it."""
     a = edge[middle]
-    maps = edges.maps
-    to_a, m_a = uint64(edges.msg_at[a]), uint64(edges.map_at[a])
+    to_a, m_a = uint64(msg_at[a]), uint64(map_at[a])
     for i in range(rows):
-        factor = _row_factor(i, msg, first, middle, edge, edges)
+        factor = 1.0
+        for g in range(first, middle):
+            e = edge[g]
+            factor *= msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])]
         src = at + i * inner
         dst_a = to_a + uint64(maps[m_a + i]) * inner
         for j in range(inner):
@@ -285,10 +294,14 @@ def _multiply_one(
 
 @njit(**LOOP)
 def _multiply_rows(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, edges: Edges
+    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
 ) -> None:  # fmt: skip
+    """Edges of kind 0 alone."""
     for i in range(rows):
-        factor = _row_factor(i, msg, first, middle, edge, edges)
+        factor = 1.0
+        for g in range(first, middle):
+            e = edge[g]
+            factor *= msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])]
         src = at + i * inner
         for j in range(inner):
             x[src + j] *= factor
@@ -320,14 +333,3 @@ def normalise(tau: Any, shift: Any, r: int, lo: int, hi: int) -> None:
     if abs(mass - 1.0) > 1e-14:
         rescale(tau, lo, hi, 1.0 / mass)
         shift[r] += scalar_log(mass)
-
-
-@njit(**PARALLEL)
-def project(x: Any, msg: Any, work: Work, tables: Shapes, edges: Edges) -> None:
-    """Sum every listed region's table down each of its listed edges."""
-    for k in prange(work.chunk.size - 1):
-        for i in range(work.chunk[k], work.chunk[k + 1]):
-            p = work.region[i]
-            sum_down(
-                x, tables.at[p], tables.rows[p], tables.inner[p], msg, work.ptr[i], work.ptr[i + 1], work.edge, edges,
-            )  # fmt: skip

@@ -7,12 +7,13 @@ convex term per region, so the averaged update is at most the average of the ful
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from consilience.errors import RegionGraphError
-from consilience.kernels.agreement import Children
+from consilience.kernels.agreement import Children, Order
 from consilience.kernels.tables import Work
 from consilience.regions.wiring import Ints, Wiring, chunks, group
 
@@ -23,6 +24,37 @@ class Stage:
 
     children: Children
     parents: Work
+
+
+def joined(stages: tuple[Stage, ...]) -> tuple[Order, Children, Work]:
+    """All stages in one set of arrays, so that a whole sweep is one call of a kernel."""
+    children, parents = [s.children for s in stages], [s.parents for s in stages]
+    weight = np.concatenate([np.zeros(0), *(c.weight for c in children)])
+    order = Order(_starts([c.region for c in children]), _starts([p.chunk[1:] for p in parents]))
+    first = _starts([p.region for p in parents])
+    chunk = _flat([p.chunk[:-1] + at for p, at in zip(parents, first, strict=False)], first[-1:])
+    return (
+        order,
+        Children(_flat([c.region for c in children]), *_lists(children), weight),
+        Work(chunk, _flat([p.region for p in parents]), *_lists(parents)),
+    )
+
+
+def _lists(parts: Sequence[Children] | Sequence[Work]) -> tuple[Ints, Ints]:
+    """(ptr, edge) of lists that follow one another."""
+    edges = [p.edge for p in parts]
+    ptr = [p.ptr[:-1] + at for p, at in zip(parts, _starts(edges), strict=False)]
+    return _flat(ptr, _starts(edges)[-1:]), _flat(edges)
+
+
+def _starts(parts: Sequence[Ints]) -> Ints:
+    """Where each of some arrays begins when they follow one another, and where the last one ends."""
+    return np.cumsum([0, *(len(p) for p in parts)]).astype(np.int64)
+
+
+def _flat(parts: Sequence[Ints], end: Ints | None = None) -> Ints:
+    last = [] if end is None else [end]
+    return np.concatenate([np.zeros(0, np.int64), *parts, *last]).astype(np.int64)
 
 
 def parallel_schedule(wiring: Wiring) -> tuple[Stage, ...]:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, CliqueVector, dot
 from consilience.errors import RegionGraphError
 from consilience.kernels import sweep as kernels
-from consilience.kernels.agreement import Belief, Messages, combine
+from consilience.kernels.agreement import Belief, Messages
 from consilience.kernels.options import threads_for
-from consilience.kernels.tables import FLOOR, Shapes, Work, project
-from consilience.regions.schedule import Stage, schedule
+from consilience.kernels.tables import FLOOR, Shapes, Work
+from consilience.regions.schedule import Stage, joined, schedule
 from consilience.regions.wiring import Wiring, chunks
 
 Marks = NDArray[np.uint8]
@@ -172,7 +172,8 @@ class Sweeper:
         self.stages = schedule(wiring, name)
         self._msg = np.empty(wiring.edges.length)
         self._lift = np.zeros(len(wiring.edges.parent))
-        self._gap = [np.zeros(len(s.children.region)) for s in self.stages]
+        self._order, self._children, self._parents = joined(self.stages)
+        self._gap = np.zeros(len(self._children.region))
         count = len(wiring.tables.members)
         self.square = np.zeros(count)
         self.cross = np.zeros(count)
@@ -228,12 +229,8 @@ class Sweeper:
                 state.drift[:] = 0.0
             self._release(state)
             self._mirror(mode, state, other, rate, self._step_and_sum, waiting)
-            worst = 0.0
-            for k, stage in enumerate(self.stages):
-                if k:
-                    project(state._tau, self._msg, stage.parents, self._shapes, self.wiring.edges)
-                worst = max(worst, self._agree(state, k, stage))
-            state.violation = worst
+            self._agree(state)
+        state.violation = float(self._gap.max(initial=0.0))
         if self.stages:
             self._pending, state._sweeper = state, self
 
@@ -277,14 +274,11 @@ class Sweeper:
             )
             self._scale(state, s, self._none, 0)
 
-    def _agree(self, state: Beliefs, k: int, s: Stage) -> float:
-        gap, kappa = self._gap[k], self.wiring.kappa
-        messages = self._messages(state)
-        combine(
-            self.track, state.arrays, messages, gap, kappa, s.children, self._shapes, self.wiring.edges
+    def _agree(self, state: Beliefs) -> None:
+        kernels.agree(
+            self.track, state.arrays, self._waiting, self._messages(state), self._gap, self.wiring.kappa, self._order,
+            self._children, self._parents, self._shapes, self.wiring.edges,
         )  # fmt: skip
-        self._scale(state, s, self._none if k else self._waiting, 0)
-        return float(gap.max(initial=0.0))
 
     def _scale(self, state: Beliefs, s: Stage, waiting: Marks, mark: int) -> None:
         messages = self._messages(state)

@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,10 @@ def stopped(done, *words: str) -> None:
         assert word in lines[0]
 
 
-FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def full_disk() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 STAGES = {
     "reconstructing": "consilience.fits.least_squares.LeastSquares.__call__",
     "standard errors": "consilience.model.model.Model.uncertainties",
@@ -60,17 +64,21 @@ STAGES = {
 @pytest.mark.parametrize(
     ("blow", "said"),
     [
-        (KeyboardInterrupt(), "interrupted"),
-        (FULL, "no space left"),
-        (MemoryError(), "does not fit the memory"),
+        (KeyboardInterrupt, "interrupted"),
+        (full_disk, "no space left"),
+        (MemoryError, "does not fit the memory"),
     ],
     ids=["ctrl-c", "disk full", "memory"],
 )
 def test_what_was_paid_for_is_finished_without_paying_again(
-    place: Path, monkeypatch: pytest.MonkeyPatch, stage: str, blow: BaseException, said: str
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: str,
+    blow: Callable[[], BaseException],
+    said: str,
 ) -> None:
     def fall(*words, **more):
-        raise blow
+        raise blow()
 
     with monkeypatch.context() as patch:
         patch.setattr(STAGES[stage], fall)
@@ -133,7 +141,7 @@ def test_every_mechanism_can_be_resumed(place: Path, monkeypatch, mechanism: str
     words += ("--workload", "sex,age;sex,member")
 
     def full(*words, **more):
-        raise FULL
+        raise full_disk()
 
     with monkeypatch.context() as patch:
         patch.setattr(release_folder, "_manifest", full)
@@ -209,7 +217,7 @@ def test_folders_that_can_not_be_resumed(place: Path, monkeypatch) -> None:
 
 def test_no_room_is_found_out_before_anything_is_spent(place: Path, monkeypatch) -> None:
     def full(*words):
-        raise FULL
+        raise full_disk()
 
     monkeypatch.setattr(release_paid, "_fill", full)
     stopped(release(), "must fit the disk of 'out'", "nothing was spent")

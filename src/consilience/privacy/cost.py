@@ -5,7 +5,6 @@ A cost is a list of spends, each the price of one primitive in every currency th
     primitive                            epsilon     rho (zCDP)       mu^2 (Gaussian DP)
     discrete Laplace, scale b            D1 / b      epsilon^2 / 2    -
     selection (exponential mechanism)    epsilon     epsilon^2 / 8    -
-    report noisy max                     epsilon     epsilon^2 / 2    -
     discrete Gaussian, sigma             -           D2^2 / 2 sigma^2 D2^2 / (sigma^2 - 2)
     adaptive composition, bound rho      -           rho              -
 
@@ -40,6 +39,7 @@ ln((1+b)/(1-b)) with b = 2 sum_n exp(-2 pi^2 SMOOTHING n^2) < 1.44e-17.
 """
 
 FORMS = ("laplace", "selection", "noisy-max", "gaussian", "adaptive")
+"""What a ledger may hold; "noisy-max" is in those of version 0.1 and is not drawn any more."""
 
 
 @dataclass(frozen=True)

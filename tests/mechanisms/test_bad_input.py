@@ -163,12 +163,6 @@ CALIBRATES = [
         "none inside another region, got ('age',); leave it out",
     ),
     (
-        lambda M: M(CYCLE, fit=LaplaceLikelihood(possible={("age", "sex"): POSSIBLE})),
-        BUDGET,
-        ConsilienceError,
-        "no combinations that cannot occur",
-    ),
-    (
         lambda M: M(WORKLOAD, fit=LeastSquares(RegionGraph.saturated(OTHER, [("x",)]))),
         BUDGET,
         ConsilienceError,

@@ -24,6 +24,7 @@ from consilience.mechanisms import (
     HDMM,
     MWEM,
     Calibrated,
+    Call,
     DualQuery,
     Gaussian,
     Laplace,
@@ -31,7 +32,6 @@ from consilience.mechanisms import (
     Release,
     ResidualPlanner,
 )
-from consilience.mechanisms.mechanism import check_call
 from consilience.privacy import Budget, Cost, Ledger, Rho, SeededNoise, Sigma, gaussian_sigma
 from consilience.privacy import marginals as changes
 from consilience.progress import Step
@@ -207,21 +207,20 @@ def test_a_name_of_every_mechanism_has_a_record() -> None:
     assert {known.name_of(m) for m in MADE} == set(known.MECHANISMS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OneTable(Mechanism):
     """A mechanism of somebody's own: one table, once."""
 
-    domain: cs.Domain
-    clique: tuple[str, ...] = ("sex", "age")
+    workload: cs.Workload
 
-    def calibrate(self, budget: Budget) -> Calibrated:
+    def calibrate(self, budget: Budget) -> ReadyTable:
         one = changes(budget.neighbours)
         sigma = gaussian_sigma(one, budget.capacity)
         return ReadyTable(self, budget, Cost.gaussian(one, sigma), sigma)
 
 
 @dataclass(frozen=True, eq=False)
-class ReadyTable(Calibrated):
+class ReadyTable(Calibrated[OneTable]):
     mechanism: OneTable
     budget: Budget
     cost: Cost
@@ -230,22 +229,21 @@ class ReadyTable(Calibrated):
     def __str__(self) -> str:
         return f"OneTable, sigma {self.sigma.value:.6g}"
 
-    def measure(self, data, *, noise=None, ledger=None, progress=None) -> Release:
-        source = check_call(self.cost, noise, ledger)
-        counts = data.marginals([self.mechanism.clique])[self.mechanism.clique]
-        noisy = source.discrete_gaussian(counts.astype(int), self.sigma).values
-        measured = cs.Measurement(self.mechanism.clique, noisy, stddev=self.sigma.value)
-        return Release(data.domain, (measured,), data.records, self.cost, source.private)
+    def draw(self, call: Call) -> Release:
+        (clique,) = self.mechanism.workload
+        exact = call.counts([clique])[clique].astype(int)
+        noisy = call.noise.discrete_gaussian(exact, self.sigma).values
+        return call.release([cs.Measurement(clique, noisy, stddev=self.sigma.value)])
 
 
 def test_a_mechanism_of_ones_own_is_released_and_resumed(
     place: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own = OneTable(DECLARED.domain)
+    own = OneTable(cs.Workload(DECLARED.domain, [("sex", "age")]))
     published = release("out", own, errors="auto")
     assert published.facts["mechanism"] == {
-        "name": "OneTable", "options": {"domain": repr(DECLARED.domain)}, "calibrated": str(own.calibrate(PROMISE)),
+        "name": "OneTable", "options": {}, "calibrated": str(own.calibrate(PROMISE)),
     }  # fmt: skip
     assert [t["attributes"] for t in published.facts["tables"]] == [["sex", "age"]]
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import ConsilienceError, MeasurementError, RegionGraphError
-from consilience.measurements import Measurement, SquaredLoss
+from consilience.measurements import SquaredLoss
 from consilience.model.diagnostics import Diagnostics, Trace
 from consilience.model.fit import Fit
-from consilience.model.impossible import Masks, check_masks
+from consilience.model.impossible import Masks, check_masks, held
 from consilience.model.model import Model
-from consilience.progress import Progress, Step, quiet
+from consilience.progress import Progress, Step
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import TIME_LIMIT, Plan, build_graph, make_plan, plan_for_graph
 from consilience.solvers.solution import Solution
+from consilience.solvers.splitting import SplittingState, splitting
 
 
 @dataclass(frozen=True)
@@ -90,23 +91,14 @@ class GraphFit(Fit):
                 "use consistency='local'"
             )
 
-    def __call__(
-        self,
-        domain: Domain,
-        measurements: Iterable[Measurement],
-        total: float | None = None,
-        *,
-        warm: Model | None = None,
-        progress: Progress | None = None,
+    def fitted(
+        self, loss: SquaredLoss, total_known: bool, warm: Model | None, progress: Progress
     ) -> Model:
-        loss = SquaredLoss(domain, measurements, total)
-        for m in loss.measurements:
-            self.check(m.noise, query=not m.is_identity)
-        trace = Trace(progress or quiet)
+        trace = Trace(progress)
         plan, graph = self._graph(loss, warm)
         trace(Planned("planning", 1, 1, plan=plan))
         solution = self.solve(loss, graph, warm, trace)
-        return model_of(self, loss, graph, solution, plan, total is not None, trace)
+        return model_of(self, loss, graph, solution, plan, total_known, trace)
 
     def _graph(self, loss: SquaredLoss, warm: Model | None) -> tuple[Plan | None, RegionGraph]:
         """The plan and its graph; those of the warm start where it was measured on the same cliques."""
@@ -117,6 +109,33 @@ class GraphFit(Fit):
                 return None, build_graph(loss.domain, loss.cliques, str(self.consistency))
         plan = self._plan(loss.domain, loss.cliques)
         return plan, plan.graph
+
+
+class SplittingFit(GraphFit):
+    """An estimator that the splitting solver finds, to a relative gap or in a number of iterations."""
+
+    tolerance: float = 1e-6
+    iterations: int | None = None
+    absolute: ClassVar[bool] = False
+    """Whether distances count as they are, and not squared."""
+
+    def coarser(self, tolerance: float) -> Self:
+        return replace(self, tolerance=max(self.tolerance, tolerance))  # pyright: ignore[reportArgumentType]
+
+    def solve(
+        self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
+    ) -> Solution:
+        state = None if warm is None or self.iterations is not None else warm.state
+        return splitting(
+            loss,
+            graph,
+            iterations=self.iterations,
+            tolerance=self.tolerance,
+            state=state if isinstance(state, SplittingState) else None,
+            possible=held(graph, self.possible) or None,
+            absolute=self.absolute,
+            progress=progress,
+        )
 
 
 def model_of(

@@ -6,24 +6,23 @@ from dataclasses import dataclass, field, replace
 
 from consilience.errors import ConsilienceError
 from consilience.fits.graph_fit import (
-    GraphFit,
+    SplittingFit,
     check_iterations,
     check_tolerance,
     masks_by_clique,
 )
 from consilience.measurements import SquaredLoss
-from consilience.model.impossible import Masks, held
+from consilience.model.impossible import Masks
 from consilience.model.model import Model
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import TIME_LIMIT
 from consilience.solvers.prox import ProxState, prox_pgm
 from consilience.solvers.solution import Solution
-from consilience.solvers.splitting import SplittingState, splitting
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LeastSquares(GraphFit):
+class LeastSquares(SplittingFit):
     """Minimise the squared distances to the measurements, divided by their variances, over consistent tables.
 
     consistency: "auto" (global where it fits the memory and is expected to take no more than time_limit seconds, else
@@ -62,29 +61,17 @@ class LeastSquares(GraphFit):
         """Rounds fit local tables: a junction tree of every round's cliques would be solved again and again."""
         return replace(self, consistency="local") if self.consistency == "auto" else self
 
-    def coarser(self, tolerance: float) -> LeastSquares:
-        return replace(self, tolerance=max(self.tolerance, tolerance))
-
     def solve(
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
     ) -> Solution:
-        state = None if warm is None or self.iterations is not None else warm.state
-        if self.solver == "prox":
-            same = warm is not None and warm.graph is graph and isinstance(state, ProxState)
-            return prox_pgm(
-                loss,
-                graph,
-                iterations=self.iterations,
-                tolerance=self.tolerance,
-                state=state if same else None,
-                progress=progress,
-            )
-        return splitting(
+        if self.solver != "prox":
+            return super().solve(loss, graph, warm, progress)
+        state = None if warm is None or warm.graph is not graph else warm.state
+        return prox_pgm(
             loss,
             graph,
             iterations=self.iterations,
             tolerance=self.tolerance,
-            state=state if isinstance(state, SplittingState) else None,
-            possible=held(graph, self.possible) or None,
+            state=state if isinstance(state, ProxState) and self.iterations is None else None,
             progress=progress,
         )

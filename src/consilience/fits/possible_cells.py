@@ -12,11 +12,11 @@ import numpy as np
 from consilience.domain import Clique, CliqueVector, Domain
 from consilience.fits.graph_fit import model_of
 from consilience.fits.least_squares import LeastSquares
-from consilience.measurements import Measurement, SquaredLoss
+from consilience.measurements import SquaredLoss
 from consilience.memory import parse_bytes
 from consilience.model.fit import Fit
 from consilience.model.model import Model
-from consilience.progress import Progress, quiet
+from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.feasible import polish_tables
 from consilience.solvers.planner import Plan
@@ -56,35 +56,24 @@ class PossibleCells(Fit):
     def _local(self) -> LeastSquares:
         return LeastSquares(consistency="local", memory=self.memory)
 
-    def __call__(
-        self,
-        domain: Domain,
-        measurements: Iterable[Measurement],
-        total: float | None = None,
-        *,
-        warm: Model | None = None,
-        progress: Progress | None = None,
+    def fitted(
+        self, loss: SquaredLoss, total_known: bool, warm: Model | None, progress: Progress
     ) -> Model:
         began = perf_counter()
-        listed = list(measurements)
-        loss = SquaredLoss(domain, listed, total)
-        for m in loss.measurements:
-            self.check(m.noise, query=not m.is_identity)
+        domain = loss.domain
         part = loss.separable()
         noisy = NoisyTables(part.targets, part.weights)
-        report = progress or quiet
         same = warm is not None and warm.cliques == loss.cliques
         if same and warm is not None and warm.tree is not None:
             grown, plan, graph = GrowingModel.refitted(warm.tree, noisy), None, warm.graph
         else:
-            grown = self._grown(domain, loss, noisy, warm, report)
+            grown = self._grown(domain, loss, noisy, warm, progress)
             plan = None if warm is not None else self.plan(domain, loss.cliques)
             graph = RegionGraph.saturated(domain, loss.cliques) if plan is None else plan.graph
         if grown.backbone is None:
-            local = self._local(domain, listed, total, warm=warm, progress=progress)
-            return replace(local, fit=self)
+            return replace(self._local.fitted(loss, total_known, warm, progress), fit=self)
         solution = _tables(loss, graph, grown, noisy, began)
-        model = model_of(self, loss, graph, solution, plan, total is not None)
+        model = model_of(self, loss, graph, solution, plan, total_known)
         return replace(model, tree=replace(grown.backbone, whole=not grown.outside))
 
     def _grown(

@@ -6,7 +6,7 @@ from consilience.mechanisms.fem import FEM, CalibratedFEM
 from consilience.mechanisms.fixed import CalibratedTables, Gaussian, Laplace
 from consilience.mechanisms.game import SelectionRelease
 from consilience.mechanisms.hdmm import HDMM, CalibratedHDMM
-from consilience.mechanisms.mechanism import Calibrated, Mechanism, Release, Result, Source
+from consilience.mechanisms.mechanism import Calibrated, Call, Mechanism, Release, Result, Source
 from consilience.mechanisms.mwem import MWEM, CalibratedMWEM
 from consilience.mechanisms.residual_planner import CalibratedResidualPlanner, ResidualPlanner
 from consilience.mechanisms.residual_planner_plan import ResidualPlan
@@ -26,6 +26,7 @@ __all__ = [
     "CalibratedMWEM",
     "CalibratedResidualPlanner",
     "CalibratedTables",
+    "Call",
     "DualQuery",
     "Gaussian",
     "Laplace",

@@ -32,16 +32,13 @@ from consilience.mechanisms.laws import mean_absolute, stddev
 from consilience.mechanisms.mechanism import (
     BYTES_PER_CELL,
     Calibrated,
+    Call,
     M,
     Mechanism,
     Release,
-    Source,
     check_admitted,
     check_budget,
-    check_call,
-    check_source,
     check_workload,
-    exact_counts,
 )
 from consilience.mechanisms.strategies_queries import CELLS, IntegerQuery
 from consilience.memory import parse_bytes, show_bytes
@@ -50,7 +47,6 @@ from consilience.privacy import (
     Budget,
     Cost,
     Epsilon,
-    Ledger,
     Neighbours,
     NoiseSource,
     Scale,
@@ -111,30 +107,14 @@ class CalibratedParts(Calibrated[M]):
     def workload(self) -> Workload:
         return self.mechanism.workload
 
-    def measure(
-        self,
-        data: Source,
-        *,
-        noise: NoiseSource | None = None,
-        ledger: Ledger | None = None,
-        progress: Progress | None = None,
-    ) -> Release:
+    def draw(self, call: Call) -> Release:
         """y = (A x + z) / unit for every part, z discrete noise of its width."""
-        check_source(data, self.workload.domain, self.budget.neighbours)
-        source = check_call(self.cost, noise, ledger)
         parts = self.parts
-        _check_range(parts, data.records)
-        counts = exact_counts(data, dict.fromkeys(part.clique for part in parts))
+        _check_range(parts, call.records)
+        counts = call.counts(dict.fromkeys(part.clique for part in parts))
         exact = [part.query.exact(counts[part.clique].astype(np.int64)) for part in parts]
-        if ledger is not None:
-            ledger.reserve(self.cost, str(self))
-        noisy = add_noise(source, exact, [part.width for part in parts], progress)
-        measurements = tuple(
-            part.measurement(values) for part, values in zip(parts, noisy, strict=True)
-        )
-        public = self.budget.neighbours is Neighbours.REPLACE_ONE
-        total = data.records if public else None
-        return Release(self.workload.domain, measurements, total, self.cost, source.private)
+        noisy = add_noise(call.noise, exact, [part.width for part in parts], call.progress)
+        return call.release(p.measurement(values) for p, values in zip(parts, noisy, strict=True))
 
 
 class EachTable(Mechanism):

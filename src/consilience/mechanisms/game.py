@@ -22,16 +22,13 @@ from consilience.kernels.options import threads_for
 from consilience.measurements.selections import Choice, Selections
 from consilience.mechanisms.mechanism import (
     Calibrated,
+    Call,
     M,
     Release,
     Result,
-    Source,
-    check_call,
-    check_source,
-    exact_counts,
 )
 from consilience.model import Fit
-from consilience.privacy import Budget, Epsilon, Ledger, Neighbours, NoiseSource, Rho
+from consilience.privacy import Budget, Epsilon, Neighbours, NoiseSource, Rho
 from consilience.privacy.sensitivity import cell_score
 from consilience.progress import Progress, Step
 from consilience.records import Dataset
@@ -191,35 +188,24 @@ class CalibratedGame(Calibrated[M]):
     def play(self, chooser: Chooser) -> Iterator[tuple[Choice | None, Ints]]:
         """Each round's choice, if it looked at the table, and the records it made."""
 
-    def measure(
-        self,
-        data: Source,
-        *,
-        noise: NoiseSource | None = None,
-        ledger: Ledger | None = None,
-        progress: Progress | None = None,
-    ) -> SelectionRelease:
-        """All rounds, one after the other; the whole cost is reserved before the first."""
+    def draw(self, call: Call) -> SelectionRelease:
+        """All rounds, one after the other."""
         domain, cliques = self.workload.domain, self.workload.cliques
-        check_source(data, domain, self.budget.neighbours)
-        source = check_call(self.cost, noise, ledger)
-        counts = exact_counts(data, cliques)
-        if ledger is not None:
-            ledger.reserve(self.cost, str(self))
-        chooser = Chooser(Game(self.workload), counts, data.records, source, self.budget.neighbours)
+        counts = call.counts(cliques)
+        neighbours = self.budget.neighbours
+        chooser = Chooser(Game(self.workload), counts, call.records, call.noise, neighbours)
         choices: list[Choice] = []
         made: list[Ints] = []
         for number, (choice, records) in enumerate(self.play(chooser), 1):
             choices += [] if choice is None else [choice]
             made.append(records)
-            if progress is not None:
-                progress(Step("rounds", number, self.length))
+            call.progress(Step("rounds", number, self.length))
         return SelectionRelease(
             domain,
             (),
-            data.records,
+            call.records,
             self.cost,
-            source.private,
+            call.noise.private,
             Selections.of(domain, cliques, choices),
             joined(made, len(domain)),
         )

@@ -34,7 +34,7 @@ from consilience.measurements import Measurement
 from consilience.memory import parse_bytes, show_bytes
 from consilience.model import Diagnostics, Fit, Model
 from consilience.privacy import Budget, Cost, Ledger, Neighbours, NoiseSource, SecureNoise
-from consilience.progress import Progress
+from consilience.progress import Progress, quiet
 from consilience.solvers.planner import Plan
 
 NOT_PRIVATE = "NOT PRIVATE: drawn with seeded noise, for experiments only"
@@ -153,7 +153,14 @@ class Calibrated(ABC, Generic[M]):
         """The estimator that turns measurements into a model."""
         return self.mechanism.fit
 
+    @property
+    def domain(self) -> Domain:
+        return self.mechanism.workload.domain
+
     @abstractmethod
+    def draw(self, call: Call) -> Release:
+        """Count through the call, which reserves the cost, then draw: what comes back may be published."""
+
     def measure(
         self,
         data: Source,
@@ -163,6 +170,7 @@ class Calibrated(ABC, Generic[M]):
         progress: Progress | None = None,
     ) -> Release:
         """The private half of a call: spends `cost`, and returns what may be published."""
+        return self.draw(Call(self, data, noise, ledger, progress or quiet))
 
     def reconstruct(self, release: Release, *, progress: Progress | None = None) -> Result:
         """The free half of a call: never sees data, can be repeated."""
@@ -187,6 +195,42 @@ class Calibrated(ABC, Generic[M]):
         """Measure and reconstruct. `noise` is the operating system's unless one is named."""
         release = self.measure(data, noise=noise, ledger=ledger, progress=progress)
         return self.reconstruct(release, progress=progress)
+
+
+class Call:
+    """One call of a calibrated mechanism on a table. Once it is made, all that can be refused without counting was refused.
+
+    `counts` is the only way to the table, and reserves the cost before it returns: nothing can be drawn that is not on record.
+    """
+
+    def __init__(
+        self,
+        ready: Calibrated[Any],
+        data: Source,
+        noise: NoiseSource | None,
+        ledger: Ledger | None,
+        progress: Progress,
+    ) -> None:
+        check_source(data, ready.domain, ready.budget.neighbours)
+        self.noise = check_call(ready.cost, noise, ledger)
+        self.progress = progress
+        self.records = data.records
+        """Number of rows, for what is drawn; `total` may be published."""
+        public = ready.budget.neighbours is Neighbours.REPLACE_ONE
+        self.total = data.records if public else None
+        self._ready, self._data, self._ledger = ready, data, ledger
+
+    def counts(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
+        """Exact counts of these marginals, once the cost of the call is reserved."""
+        counted = exact_counts(self._data, cliques)
+        if self._ledger is not None:
+            self._ledger.reserve(self._ready.cost, str(self._ready))
+        return counted
+
+    def release(self, measurements: Iterable[Measurement]) -> Release:
+        """What was measured, with what it cost."""
+        ready, private = self._ready, self.noise.private
+        return Release(ready.domain, tuple(measurements), self.total, ready.cost, private)
 
 
 def _staged(progress: Progress | None) -> Progress | None:

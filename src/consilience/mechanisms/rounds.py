@@ -16,22 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, CliqueVector, Domain, Workload, maximal
+from consilience.domain import Buffer, Clique, Workload, maximal
 from consilience.errors import BudgetError, ConsilienceError, MeasurementError
-from consilience.fits import LaplaceLikelihood
 from consilience.measurements import Measurement
 from consilience.mechanisms.estimates import Estimates
 from consilience.mechanisms.fixed import Width, noise_cost
 from consilience.mechanisms.laws import stddev
 from consilience.mechanisms.mechanism import (
     Calibrated,
+    Call,
     M,
     Release,
     Result,
     Source,
-    check_call,
-    check_source,
-    exact_counts,
 )
 from consilience.model import Fit, Model
 from consilience.privacy import (
@@ -114,19 +111,11 @@ class Run(Iterator[Round]):
     `release` is what was measured so far. The reservation stands for the whole run, however early it stops.
     """
 
-    def __init__(
-        self,
-        ready: CalibratedAdaptive[Any],
-        counts: CliqueVector,
-        total: int | None,
-        source: NoiseSource,
-        progress: Progress | None,
-    ) -> None:
-        self._counts, self._total, self._source = counts, total, source
-        self._progress = progress or quiet
+    def __init__(self, ready: CalibratedAdaptive[Any], call: Call) -> None:
+        self._call, self._counts = call, call.counts(ready.candidates)
         self._fit = ready.fit.coarser(ROUND_TOLERANCE)
-        rows = None if total is None else float(total)
-        self._estimates = Estimates(counts.domain, rows, ready.mechanism.fit.unmeasured)
+        rows = None if call.total is None else float(call.total)
+        self._estimates = Estimates(ready.domain, rows, ready.mechanism.fit.unmeasured)
         self._meter = Meter(ready.cost)
         self._measurements: list[Measurement] = []
         self._model: Model | None = None
@@ -144,13 +133,7 @@ class Run(Iterator[Round]):
 
     @property
     def release(self) -> Release:
-        return Release(
-            self._counts.domain,
-            tuple(self._measurements),
-            self._total,
-            self._meter.reserved,
-            self._source.private,
-        )
+        return self._call.release(self._measurements)
 
     @property
     def spent(self) -> Cost:
@@ -235,28 +218,28 @@ class Run(Iterator[Round]):
         A candidate with more noise than that could not be worth measuring however wrong the model is: it is given this bound,
         which no data moves, and is spared the rest.
         """
-        rows = self._total if model is None else model.total
+        rows = self._call.total if model is None else model.total
         return np.inf if rows is None else 2.0 * rows
 
     def _choose(self, ask: Ask, scores: Buffer) -> int:
         if ask.selection is None:
             return 0
         sensitivity = weighted_l1_score(self._meter.reserved.neighbours, ask.weights)
-        return self._source.select(scores, sensitivity, ask.selection)
+        return self._call.noise.select(scores, sensitivity, ask.selection)
 
     def _measure(self, clique: Clique, width: Width) -> Measurement:
         exact = self._counts[clique].astype(np.int64)
         if isinstance(width, Sigma):
-            noisy = self._source.discrete_gaussian(exact, width)
+            noisy = self._call.noise.discrete_gaussian(exact, width)
             return Measurement(clique, noisy.values, stddev=stddev(width), noise="gaussian")
-        noisy = self._source.discrete_laplace(exact, width)
+        noisy = self._call.noise.discrete_laplace(exact, width)
         return Measurement(clique, noisy.values, stddev=stddev(width), noise="laplace")
 
     def _report(self, number: int) -> None:
         total = self._number_of_rounds
         each = (perf_counter() - self._began) / number
         left = None if total is None else each * (total - number)
-        self._progress(Step("rounds", number, total, left))
+        self._call.progress(Step("rounds", number, total, left))
 
 
 class CalibratedAdaptive(Calibrated[M]):
@@ -265,10 +248,6 @@ class CalibratedAdaptive(Calibrated[M]):
     A call counts every candidate once, reserves the cost of the whole run, and only then draws; `start` gives the run
     itself, to watch round by round, or to stop and keep what it has.
     """
-
-    @property
-    def domain(self) -> Domain:
-        return self.mechanism.workload.domain
 
     @property
     def fit(self) -> Fit:
@@ -303,26 +282,15 @@ class CalibratedAdaptive(Calibrated[M]):
         progress: Progress | None = None,
     ) -> Run:
         """Count every candidate and reserve the whole cost; the run that comes back has drawn nothing yet."""
-        neighbours = self.budget.neighbours
-        check_source(data, self.domain, neighbours)
-        total = data.records if neighbours is Neighbours.REPLACE_ONE else None
-        check_useful(self.least_noise, total)
-        source = check_call(self.cost, noise, ledger)
-        counts = exact_counts(data, self.candidates)
-        if ledger is not None:
-            ledger.reserve(self.cost, str(self))
-        return Run(self, counts, total, source, progress)
+        return self._run(Call(self, data, noise, ledger, progress or quiet))
 
-    def measure(
-        self,
-        data: Source,
-        *,
-        noise: NoiseSource | None = None,
-        ledger: Ledger | None = None,
-        progress: Progress | None = None,
-    ) -> Release:
+    def _run(self, call: Call) -> Run:
+        check_useful(self.least_noise, call.total)
+        return Run(self, call)
+
+    def draw(self, call: Call) -> Release:
         """All rounds, one after the other."""
-        run = self.start(data, noise=noise, ledger=ledger, progress=progress)
+        run = self._run(call)
         for _ in run:
             pass
         return run.release
@@ -338,11 +306,11 @@ class CalibratedAdaptive(Calibrated[M]):
 
 def check_tables(fit: Fit, candidates: Workload, *, again: bool) -> None:
     """Refuse a fit that takes each table once and none inside another, where rounds can measure such."""
-    if not isinstance(fit, LaplaceLikelihood):
+    if fit.nested:
         return
     if again or len(maximal(candidates.domain, candidates)) < len(candidates):
         raise ConsilienceError(
-            f"LaplaceLikelihood takes tables measured once and none inside another, rounds over these {len(candidates)} "
+            f"{type(fit).__name__} takes tables measured once and none inside another, rounds over these {len(candidates)} "
             "tables can measure others; use another fit, such as LeastSquares"
         )
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from consilience.domain import Clique, Domain
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.measurements import Measurement
+from consilience.measurements import Measurement, SquaredLoss
 from consilience.measurements.measurement import Noise
 from consilience.model.impossible import NOTHING, Masks
-from consilience.progress import Progress
+from consilience.progress import Progress, quiet
 from consilience.solvers.planner import Plan
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class Fit(ABC):
     """The laws of noise that it takes."""
     queries: ClassVar[bool] = True
     """Whether it takes measurements through queries, and not only whole tables."""
+    nested: ClassVar[bool] = True
+    """Whether it takes tables inside other measured tables, and a table more than once."""
     why: ClassVar[str] = ""
     """The reason of the restrictions above, for people."""
     memory: str | int | float = "2 GB"
@@ -41,7 +43,6 @@ class Fit(ABC):
     def plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
         """What a fit to measurements of these cliques needs; refuses what would fail later."""
 
-    @abstractmethod
     def __call__(
         self,
         domain: Domain,
@@ -51,11 +52,21 @@ class Fit(ABC):
         warm: Model | None = None,
         progress: Progress | None = None,
     ) -> Model:
-        """The model of the measurements.
+        """The model of the measurements. Binds and checks them, then calls `fitted`.
 
         total: the number of records if it is public; None estimates it. warm: an earlier model of the same domain by the same
         kind of fit, whose graph and state are kept as far as they still serve.
         """
+        loss = SquaredLoss(domain, measurements, total)
+        for m in loss.measurements:
+            self.check(m.noise, query=not m.is_identity)
+        return self.fitted(loss, total is not None, warm, progress or quiet)
+
+    def fitted(
+        self, loss: SquaredLoss, total_known: bool, warm: Model | None, progress: Progress
+    ) -> Model:
+        """The model of the measurements in a loss: what a subclass gives."""
+        raise NotImplementedError(f"{type(self).__name__} must define fitted")
 
     def in_rounds(self) -> Fit:
         """The same estimator as adaptive mechanisms call it, round after round and at the end."""

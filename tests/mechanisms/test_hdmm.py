@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import consilience.mechanisms.strategies_queries
+import consilience.mechanisms.integer_queries
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, ConsilienceError, DataError, DomainError
 from consilience.fits import (
@@ -315,7 +315,7 @@ def test_half_the_sensitivity_is_found_out(name, monkeypatch):
     def half(true):
         return replace(true, l1=true.l1 / 2, l2_squared=true.l2_squared / 4)
 
-    module = consilience.mechanisms.strategies_queries
+    module = consilience.mechanisms.integer_queries
     monkeypatch.setattr(module, "marginals", lambda *a: half(marginals(*a)))
     monkeypatch.setattr(module, "products", lambda *a: half(products(*a)))
     ready = audited(name, "replace-one", RUNS // 2)

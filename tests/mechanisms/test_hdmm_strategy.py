@@ -13,15 +13,15 @@ from scipy.optimize import check_grad
 from consilience.domain import Domain, Workload, all_marginals, closure
 from consilience.errors import BudgetError, CapacityError
 from consilience.measurements import Prefix, Ranges
-from consilience.mechanisms.strategies import Lattice
-from consilience.mechanisms.strategies_marginals import optimal_marginals
-from consilience.mechanisms.strategies_ordered import (
+from consilience.mechanisms.hdmm_strategy import (
     error_and_slope,
     on_grid,
+    optimal_marginals,
     p_identity,
     squared_error,
 )
-from consilience.mechanisms.strategies_queries import Cells, Centring, Product, Residual
+from consilience.mechanisms.integer_queries import Cells, Centring, Product, Residual
+from consilience.mechanisms.subsets import Subsets
 from consilience.privacy import Neighbours, products, residuals
 
 DOMAIN = Domain({"a": 2, "b": 3, "c": 4, "d": 2})
@@ -51,7 +51,7 @@ def dense_errors(precision: dict, cliques) -> list[float]:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_lattice_is_the_closure_with_all_its_pairs(name):
     workload = WORKLOADS[name]
-    lattice = Lattice.of(DOMAIN, workload)
+    lattice = Subsets.of(DOMAIN, workload)
     assert lattice.subsets == closure(DOMAIN, workload)
     found = {
         (lattice.subsets[t], lattice.subsets[a])
@@ -68,7 +68,7 @@ def test_the_lattice_is_the_closure_with_all_its_pairs(name):
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_expected_errors_are_those_of_dense_least_squares(name):
     workload = WORKLOADS[name]
-    lattice = Lattice.of(DOMAIN, workload)
+    lattice = Subsets.of(DOMAIN, workload)
     rng = np.random.default_rng(3)
     precision = rng.random(len(lattice.subsets)) * (rng.random(len(lattice.subsets)) < 0.7)
     precision[lattice.places(workload)] += 0.1
@@ -128,7 +128,7 @@ def test_slack_makes_weights_more_equal_and_costs_what_it_says():
 def test_too_many_subsets_are_refused():
     wide = Domain({f"x{i}": 2 for i in range(20)})
     with pytest.raises(CapacityError, match="choose cliques of fewer attributes, or use Gaussian"):
-        Lattice.of(wide, [wide.attributes])
+        Subsets.of(wide, [wide.attributes])
 
 
 # -- p-Identity ----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from consilience.fits import (
 from consilience.measurements import Measurement
 from consilience.mechanisms import MWEM
 from consilience.mechanisms.estimates import Room
-from consilience.mechanisms.laws import mean_absolute
+from consilience.mechanisms.fixed import mean_absolute
 from consilience.mechanisms.rounds import Meter
 from consilience.privacy import (
     Budget,

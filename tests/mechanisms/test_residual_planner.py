@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-import consilience.mechanisms.residual_planner_plan
-import consilience.mechanisms.strategies_queries
+import consilience.mechanisms.integer_queries
+import consilience.mechanisms.residual_planner
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, DomainError
 from consilience.fits import LeastSquares, SelectionLikelihood, Shrunk, reconstruct
 from consilience.mechanisms import HDMM, ResidualPlan, ResidualPlanner
 from consilience.mechanisms.fixed import add_noise
-from consilience.mechanisms.strategies_queries import Centring
+from consilience.mechanisms.integer_queries import Centring
 from consilience.privacy import (
     Budget,
     Ledger,
@@ -303,8 +303,8 @@ def test_half_the_sensitivity_is_found_out(neighbours, monkeypatch):
         return replace(true, l2_squared=true.l2_squared / 4)
 
     for module in (
-        consilience.mechanisms.residual_planner_plan,
-        consilience.mechanisms.strategies_queries,
+        consilience.mechanisms.residual_planner,
+        consilience.mechanisms.integer_queries,
     ):
         monkeypatch.setattr(module, "residuals", halved)
     ready = ready_for(neighbours)
@@ -320,8 +320,8 @@ def test_add_remove_noise_under_replace_one_is_found_out(monkeypatch):
         return replace(true, neighbours=neighbours)
 
     for module in (
-        consilience.mechanisms.residual_planner_plan,
-        consilience.mechanisms.strategies_queries,
+        consilience.mechanisms.residual_planner,
+        consilience.mechanisms.integer_queries,
     ):
         monkeypatch.setattr(module, "residuals", other)
     ready = ready_for("replace-one")

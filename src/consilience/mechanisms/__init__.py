@@ -8,8 +8,11 @@ from consilience.mechanisms.game import SelectionRelease
 from consilience.mechanisms.hdmm import HDMM, CalibratedHDMM
 from consilience.mechanisms.mechanism import Calibrated, Call, Mechanism, Release, Result, Source
 from consilience.mechanisms.mwem import MWEM, CalibratedMWEM
-from consilience.mechanisms.residual_planner import CalibratedResidualPlanner, ResidualPlanner
-from consilience.mechanisms.residual_planner_plan import ResidualPlan
+from consilience.mechanisms.residual_planner import (
+    CalibratedResidualPlanner,
+    ResidualPlan,
+    ResidualPlanner,
+)
 from consilience.mechanisms.rounds import CalibratedAdaptive, Round, Run
 
 __all__ = [

@@ -24,7 +24,7 @@ from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError
 from consilience.fits import LeastSquares
 from consilience.mechanisms.estimates import Room
-from consilience.mechanisms.laws import mean_absolute
+from consilience.mechanisms.fixed import mean_absolute
 from consilience.mechanisms.mechanism import (
     Mechanism,
     check_admitted,

@@ -21,13 +21,13 @@ from consilience.fits import LeastSquares
 from consilience.measurements import Identity, Query, as_query
 from consilience.mechanisms.fixed import CalibratedParts, Part, check_parts_fit
 from consilience.mechanisms.hdmm_strategy import (
+    Law,
     Strategy,
     make_strategy,
     squared_errors,
     workload_query,
 )
 from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget, check_workload
-from consilience.mechanisms.strategies_marginals import Law
 from consilience.model import Fit
 from consilience.privacy import (
     Budget,

@@ -19,8 +19,7 @@ from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError, DomainError
 from consilience.fits import PossibleCells
 from consilience.mechanisms.estimates import Room
-from consilience.mechanisms.fixed import Width
-from consilience.mechanisms.laws import mean_absolute
+from consilience.mechanisms.fixed import Width, mean_absolute
 from consilience.mechanisms.mechanism import (
     Mechanism,
     check_admitted,

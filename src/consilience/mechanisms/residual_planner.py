@@ -1,6 +1,6 @@
 """ResidualPlanner: the optimal Gaussian mechanism for marginals, in closed form.
 
-Each residual z_t (see `residual_planner_plan`) is measured on its own. With A the product of n_i I - 1 1^T over the
+Each residual z_t (see below) is measured on its own. With A the product of n_i I - 1 1^T over the
 attributes of t, A M_t x is a vector of whole numbers, n_t times the residual. Independent discrete Gaussian noise of
 parameter n_t sigma_t on it costs what Gaussian noise costs on any integer vector, rho = D^2 / (2 n_t^2 sigma_t^2) with D
 the L2 sensitivity of A M_t. Under add-remove D^2 / n_t^2 = d_t / n_t, which is the price of the continuous mechanism.
@@ -11,12 +11,13 @@ the L2 sensitivity of A M_t. Under add-remove D^2 / n_t^2 = d_t / n_t, which is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
+from scipy import sparse
 
 from consilience.domain import Buffer, Clique, CliqueVector, Workload
 from consilience.domain.clique_vector import Layout
@@ -24,6 +25,7 @@ from consilience.errors import BudgetError, DomainError
 from consilience.fits import LeastSquares
 from consilience.measurements import Measurement
 from consilience.mechanisms.fixed import CalibratedParts, Part, check_parts_fit
+from consilience.mechanisms.integer_queries import Residual, centred
 from consilience.mechanisms.mechanism import (
     Mechanism,
     Release,
@@ -31,8 +33,7 @@ from consilience.mechanisms.mechanism import (
     check_budget,
     check_workload,
 )
-from consilience.mechanisms.residual_planner_plan import ResidualPlan
-from consilience.mechanisms.strategies_queries import Residual, centred
+from consilience.mechanisms.subsets import Rows, Subsets
 from consilience.model import Fit
 from consilience.privacy import (
     Budget,
@@ -42,6 +43,7 @@ from consilience.privacy import (
     Neighbours,
     Rho,
     gaussian_sigma,
+    residuals,
 )
 from consilience.privacy.noise import checked_width
 from consilience.solvers.planner import Plan
@@ -196,3 +198,135 @@ def _costs(parts: Iterable[Part], neighbours: Neighbours) -> Iterator[Cost]:
         groups.setdefault(key, []).append(part)
     for members in groups.values():
         yield members[0].cost(neighbours) * len(members)
+
+
+# -- The closed-form plan of ResidualPlanner: how precisely to measure each residual of a workload ---
+#
+# The residual of the marginal on t is what it says beyond its own lower-order marginals: z_t = C_t M_t x, where C_t
+# subtracts the mean along each axis. All marginals follow from the residuals of their subsets,
+#
+#     M_c x = sum_{t <= c} z_t / n_{c minus t}
+#     variance of each cell of c = sum_{t <= c} sigma_t^2 p_t / n_{c minus t}^2,    p_t = d_t / n_t.
+#
+# Noise of standard deviation sigma_t on each entry costs c_t / (2 sigma_t^2): c_t = p_t under add-remove. The workload's
+# squared error is sum_t v_t sigma_t^2, v_t = d_t n_t omega_t. So with 2 rho to spend
+#
+#     sigma_t^2 = sqrt(c_t / v_t) S / (2 rho),     S = sum_t sqrt(v_t c_t),     least squared error S^2 / (2 rho),
+#
+# which under add-remove is the least that any Gaussian mechanism can have (the singular value bound).
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualPlan:
+    """Variances of the residuals at unit budget, 2 rho = 1; at rho they are divided by 2 rho.
+
+    `measured` are positions in the lattice: subsets whose residual is not empty (and, where the number of rows is
+    public, not the total); `price` and `variance` follow it.
+    """
+
+    workload: Workload
+    neighbours: Neighbours
+    lattice: Subsets
+    measured: Rows
+    price: Buffer
+    variance: Buffer
+
+    @classmethod
+    def of(cls, workload: Workload, neighbours: Neighbours) -> ResidualPlan:
+        lattice = Subsets.of(workload.domain, workload)
+        wanted = lattice.dims > 0
+        wanted[0] = neighbours is Neighbours.ADD_REMOVE
+        measured = np.flatnonzero(wanted)
+        n, d = lattice.cells[measured], lattice.dims[measured]
+        value = d * n * lattice.importance(workload)[measured]
+        price = _prices(lattice, measured, neighbours)
+        variance = np.sqrt(price / value) * np.sqrt(value * price).sum()
+        return cls(workload, neighbours, lattice, measured, price, variance)
+
+    @property
+    def cliques(self) -> list[Clique]:
+        return [self.lattice.subsets[i] for i in self.measured]
+
+    @property
+    def shares(self) -> Buffer:
+        """Share of rho for each residual; they sum to one."""
+        return self.price / self.variance
+
+    @property
+    def unit_rmse(self) -> float:
+        """Root mean squared error per answer of the workload at 2 rho = 1."""
+        errors = self.cell_variances(self.variance)[self.lattice.places(self.workload)]
+        cells = self.lattice.cells[self.lattice.places(self.workload)]
+        return float(np.sqrt(errors @ cells / cells.sum()))
+
+    def cell_variances(self, variance: Buffer) -> Buffer:
+        """Variance of each cell of every marginal of the lattice, given that of the residuals' noise."""
+        share = np.zeros(len(self.lattice.subsets))
+        share[self.measured] = (
+            variance * self.lattice.dims[self.measured] / self.lattice.cells[self.measured]
+        )
+        return self.lattice.drops.power(2).T @ share
+
+    # -- from residuals to marginals ---------------------------------------------------------------
+
+    def table(self, clique: Clique, residual: Mapping[Clique, Buffer]) -> Buffer:
+        """sum_{t <= c} z_t / n_{c minus t}: the least squares answer on a clique."""
+        shape = self.workload.domain.shape_of(clique)
+        out = np.zeros(shape)
+        start, end = self._inside.indptr[
+            [self.lattice.index[clique], self.lattice.index[clique] + 1]
+        ]
+        for i, ratio in zip(
+            self._inside.indices[start:end], self._inside.data[start:end], strict=True
+        ):
+            t = self.lattice.subsets[i]
+            if t in residual:
+                kept = [n if a in t else 1 for a, n in zip(clique, shape, strict=True)]
+                out += ratio * residual[t].reshape(kept)
+        return out
+
+    @cached_property
+    def _inside(self) -> sparse.csc_array:
+        return sparse.csc_array(self.lattice.drops)
+
+    def equivalent_precisions(self, variance: Buffer) -> Buffer:
+        """Precisions u_a of plain marginals that tell as much about every residual as the plan's own measurements.
+
+        From larger cliques down, u_a = 1 / sigma_a^2 - what the supersets of a tell already. Where that would be negative no
+        independent noisy marginals are equivalent, and zero is taken: the residual then counts for a little more than it should.
+        """
+        lattice = self.lattice
+        told = np.zeros(len(lattice.subsets))
+        told[self.measured] = 1 / variance
+        _fill_constant(lattice, told, lattice.importance(self.workload))
+        order = np.array([len(c) for c in lattice.subsets])
+        precision = np.zeros(len(told))
+        for size in range(int(order.max()), -1, -1):
+            level = np.flatnonzero(order == size)
+            left = told - lattice.drops @ precision
+            precision[level] = np.where(left > 1e-9 * told, left, 0.0)[level]
+        if self.neighbours is Neighbours.REPLACE_ONE:
+            precision[0] = 0.0
+        return precision
+
+
+def _prices(lattice: Subsets, measured: Rows, neighbours: Neighbours) -> Buffer:
+    """c_t: squared L2 sensitivity of each residual, of which there are as many as different tuples of sizes."""
+    sizes = lattice.domain.sizes
+    known: dict[tuple[int, ...], float] = {}
+    prices: list[float] = []
+    for i in measured:
+        shape = tuple(sorted([sizes[a] for a in lattice.subsets[i]]))
+        if shape not in known:
+            query = Residual(shape)
+            known[shape] = float(residuals(neighbours, shape).l2_squared) / query.unit**2
+        prices.append(known[shape])
+    return np.array(prices)
+
+
+def _fill_constant(lattice: Subsets, told: Buffer, importance: Buffer) -> None:
+    """Attributes of one value: a table with them tells what it tells without them, in the workload's proportion."""
+    sizes = lattice.domain.sizes
+    for i in np.flatnonzero(lattice.dims == 0):
+        plain = lattice.index[tuple(a for a in lattice.subsets[i] if sizes[a] > 1)]
+        told[i] = told[plain] * importance[i] / importance[plain]

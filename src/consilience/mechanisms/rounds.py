@@ -20,8 +20,7 @@ from consilience.domain import Buffer, Clique, Workload, maximal
 from consilience.errors import BudgetError, ConsilienceError, MeasurementError
 from consilience.measurements import Measurement
 from consilience.mechanisms.estimates import Estimates
-from consilience.mechanisms.fixed import Width, noise_cost
-from consilience.mechanisms.laws import stddev
+from consilience.mechanisms.fixed import Width, noise_cost, stddev
 from consilience.mechanisms.mechanism import (
     Calibrated,
     Call,

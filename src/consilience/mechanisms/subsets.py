@@ -1,4 +1,4 @@
-"""Lattice: the subsets of a workload's cliques, who contains whom, and what noisy marginals tell about each.
+"""Subsets: the subsets of a workload's cliques, who contains whom, and what noisy marginals tell about each.
 
 The space of tables is the orthogonal sum of residual subspaces V_t, one per set t of attributes, of dimension
 d_t = prod (n_i - 1). The marginal on a sees V_t iff t is a subset of a, and there M_a^T M_a is a multiple of the identity.
@@ -32,7 +32,7 @@ _LARGEST = 2 * 2**30
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Lattice:
+class Subsets:
     """All subsets of some cliques, smaller ones first, then in domain order; the empty one is the first.
 
     `cells[i]` is n_t and `dims[i]` is d_t of subset i; `pairs` has (below, above) for every subset t and
@@ -48,7 +48,7 @@ class Lattice:
     above: Rows
 
     @classmethod
-    def of(cls, domain: Domain, cliques: Iterable[Clique]) -> Lattice:
+    def of(cls, domain: Domain, cliques: Iterable[Clique]) -> Subsets:
         given = list(cliques)
         _check_pairs(given)
         place = {a: i for i, a in enumerate(domain.attributes)}
@@ -101,7 +101,7 @@ class Lattice:
         return (self.spread.T @ each)[self.places(cliques)]
 
     def __repr__(self) -> str:
-        return f"Lattice({len(self.subsets):,} subsets, {len(self.below):,} pairs)"
+        return f"Subsets({len(self.subsets):,} subsets, {len(self.below):,} pairs)"
 
 
 class _Ranks:

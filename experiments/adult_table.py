@@ -8,7 +8,7 @@ measurements for every column, as in the paper. Columns:
     noisy                     the measurements as they are
     local                     the region graph, converged
     local-10000               the region graph by Prox-PGM with the paper's number of iterations
-    prior                     prior="independence"
+    prior                     Shrunk
     priview                   PriView with norm-cut, at most 100 rounds (the paper's)
     priview-norm-sub          the same with the Euclidean projection
     relaxed_projection        100 products, Adam with rate 0.1 for 2,500 iterations

@@ -59,7 +59,7 @@ def one_run(
     data: cs.Dataset, variant: str, epsilon: float, seed: int, blend: float, iterations: int
 ) -> dict:
     work = workload(data, seed)
-    fit = cs.mechanisms.SelectionLikelihood(blend=blend, iterations=iterations)
+    fit = cs.SelectionLikelihood(blend=blend, iterations=iterations)
     fem = cs.mechanisms.FEM(work, published=variant == "published", seed=seed, fit=fit)
     budget = cs.Budget(epsilon=epsilon, delta=1 / data.records**2, neighbours="replace-one")
     ready = fem.calibrate(budget)

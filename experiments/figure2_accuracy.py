@@ -16,7 +16,7 @@ differs (theirs was not seeded). Methods:
     backbone        saturated; unmeasured marginals from the backbone (ours)
     likelihood      saturated with the exact likelihood of Laplace noise, and the backbone (ours)
 
-There is no prior: prior="independence" chooses its strength by splitting Gaussian noise and refuses Laplace measurements.
+There is no prior: Shrunk chooses its strength by splitting Gaussian noise and refuses Laplace measurements.
 """
 
 from __future__ import annotations
@@ -115,16 +115,13 @@ def fit(given: Draw, method: str) -> cs.Model:
     consistency: str | cs.RegionGraph = {"exact": "global", "factor": "factor"}.get(method, "local")
     if method.startswith("over-saturated"):
         consistency = cs.RegionGraph.saturated(DOMAIN, given.measured, extra=TRIPLES)
-    prox = method == "over-saturated-prox"
-    return cs.reconstruct(
-        DOMAIN,
-        given.measurements,
-        consistency=consistency,
-        tolerance=TOLERANCE.get(method, 1e-4),
-        solver="prox" if prox else "auto",
-        iterations=1_000 if prox else None,
-        likelihood="laplace" if method == "likelihood" else "squared",
-    )
+    tolerance = TOLERANCE.get(method, 1e-4)
+    estimator: cs.Fit = cs.LeastSquares(consistency, tolerance=tolerance)
+    if method == "likelihood":
+        estimator = cs.LaplaceLikelihood(consistency, tolerance=tolerance)
+    elif method == "over-saturated-prox":
+        estimator = cs.LeastSquares(consistency, solver="prox", iterations=1_000)
+    return cs.reconstruct(DOMAIN, given.measurements, fit=estimator)
 
 
 OUT_OF_MODEL = {"saturated": "local", "factor": "product"}

@@ -78,15 +78,10 @@ def run(data: cs.Dataset, k: int, method: str, seed: int, tolerance: float) -> d
     if isinstance(ready, CalibratedResidualPlanner):
         straight = ready.unbiased(release)
         unbiased = f"{rmse(exact, lambda c: straight[c]):.6g}"
-    model = cs.reconstruct(
-        data.domain,
-        list(ready.evidence(release)),
-        total=float(data.records),
-        consistency="global" if method == "exact" else "local",
-        memory="8 GB",
-        likelihood="laplace" if method == "likelihood" else "squared",
-        tolerance=tolerance,
-    )
+    consistency = "global" if method == "exact" else "local"
+    estimator = cs.LaplaceLikelihood if method == "likelihood" else cs.LeastSquares
+    fit = estimator(consistency=consistency, memory="8 GB", tolerance=tolerance)
+    model = cs.reconstruct(data.domain, ready.evidence(release), float(data.records), fit)
     return {
         "k": k,
         "method": method,

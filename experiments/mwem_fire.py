@@ -4,7 +4,7 @@
                                     [--out rows.csv] [--quick]
 
 local: the paper's region graph and Problem 4. default: with global information about what is not measured. prior and
-prior-local: the same two with prior="independence", for which noise is Gaussian with the standard deviation of the others'
+prior-local: the same two with Shrunk, for which noise is Gaussian with the standard deviation of the others'
 Laplace noise. Seconds are those of the rounds alone, without the evaluation. Rows are appended as they come: a stopped run goes
 on where it was, run by run. L1 is the mean over all pairs, not halved, as in the paper's figure.
 """
@@ -54,9 +54,10 @@ def fire() -> cs.Dataset:
 
 
 def calibrated(variant: str, workload: cs.Workload, rounds: int) -> CalibratedMWEM:
-    local = {"consistency": "local"} if variant.endswith("local") else {}
+    local = variant.endswith("local")
     if not variant.startswith("prior"):
-        mechanism = MWEM.as_published(workload, 0.1, rounds, **local)
+        fit = cs.LeastSquares(consistency="local") if local else cs.PossibleCells()
+        mechanism = MWEM.as_published(workload, 0.1, rounds, fit)
         return mechanism.calibrate(Budget(epsilon=15.75, neighbours="replace-one"))
     # choosing with epsilon 0.1 costs 0.1^2 / 8; sigma^2 = 2 * 40^2, that of Laplace noise of scale 40, costs 1 / 3200
     choose, measure = Fraction(1, 800), Fraction(1, 3200)
@@ -67,8 +68,7 @@ def calibrated(variant: str, workload: cs.Workload, rounds: int) -> CalibratedMW
         "gaussian",
         choose / (choose + measure),
         "cells",
-        fit=cs.Shrunk(),
-        **local,
+        fit=cs.Shrunk(consistency="local" if local else "auto"),
     )
     return mechanism.calibrate(Budget(rho=105 * (choose + measure), neighbours="replace-one"))
 

@@ -1,4 +1,4 @@
-"""Where does the prior help? Total variation of maximum likelihood and of prior="independence" on the paper's data.
+"""Where does the prior help? Total variation of maximum likelihood and of Shrunk on the paper's data.
 
     python experiments/prior_and_path.py [--data adult fire ...] [--ways 2 3] [--epsilons 0.1 1 10] [--seeds 1 2] [--out rows.csv]
 

@@ -40,6 +40,8 @@ class GraphFit(Fit):
     """"auto", "global", "local", "factor", or a RegionGraph."""
     time_limit: float = TIME_LIMIT
     solver: str = "auto"
+    automatic: ClassVar[str] = "local"
+    """The consistency that "auto" stands for; "auto" leaves it to the planner."""
     roots_measured: ClassVar[bool] = False
     """Whether every region without parents must be measured itself."""
 
@@ -51,7 +53,21 @@ class GraphFit(Fit):
 
     @property
     def additive(self) -> bool:
-        return self.consistency not in ("auto", "global")
+        return self._consistency not in ("auto", "global")
+
+    @property
+    def unmeasured(self) -> str:
+        return "backbone" if self.consistency == "auto" else "local"
+
+    def in_rounds(self) -> Self:
+        """Rounds fit local tables: a junction tree of every round's cliques would be solved again and again."""
+        if self.consistency != "auto":
+            return self
+        return replace(self, consistency="local")  # pyright: ignore[reportArgumentType]
+
+    @property
+    def _consistency(self) -> str | RegionGraph:
+        return self.automatic if self.consistency == "auto" else self.consistency
 
     def plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
         plan = self._plan(domain, cliques)
@@ -66,14 +82,15 @@ class GraphFit(Fit):
             raise MeasurementError(
                 "a reconstruction must have at least one measurement of a marginal, got none"
             )
-        if isinstance(self.consistency, RegionGraph):
-            _check_covers(self.consistency, domain, measured)
-            plan = plan_for_graph(self.consistency, len(measured), self.solver, self.memory)
+        asked = self._consistency
+        if isinstance(asked, RegionGraph):
+            _check_covers(asked, domain, measured)
+            plan = plan_for_graph(asked, len(measured), self.solver, self.memory)
         else:
             plan = make_plan(
                 domain,
                 measured,
-                consistency=self.consistency,
+                consistency=asked,
                 solver=self.solver,
                 memory=self.memory,
                 time_limit=self.time_limit,
@@ -105,8 +122,8 @@ class GraphFit(Fit):
         if warm is not None and warm.domain == loss.domain:
             if warm.cliques == loss.cliques:
                 return warm.diagnostics.plan, warm.graph
-            if self.consistency in ("local", "factor", "global"):
-                return None, build_graph(loss.domain, loss.cliques, str(self.consistency))
+            if self._consistency in ("local", "factor", "global"):
+                return None, build_graph(loss.domain, loss.cliques, str(self._consistency))
         plan = self._plan(loss.domain, loss.cliques)
         return plan, plan.graph
 

@@ -29,7 +29,7 @@ class LaplaceLikelihood(SplittingFit):
     nested: ClassVar[bool] = False
     why: ClassVar[str] = "its thresholds are those of measured cells"
 
-    consistency: str | RegionGraph = "local"
+    consistency: str | RegionGraph = "auto"
     memory: str | int | float = "2 GB"
     tolerance: float = 1e-6
     iterations: int | None = None
@@ -37,8 +37,6 @@ class LaplaceLikelihood(SplittingFit):
     def __post_init__(self) -> None:
         check_tolerance(self.tolerance)
         check_iterations(self.iterations)
-        if self.consistency == "auto":
-            object.__setattr__(self, "consistency", "local")
 
     def _plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
         """Refuses here what the solver would, so that a mechanism hears of it before it spends."""

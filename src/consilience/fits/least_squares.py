@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from consilience.errors import ConsilienceError
 from consilience.fits.graph_fit import (
@@ -32,6 +33,8 @@ class LeastSquares(SplittingFit):
     the gap; None for as many as the tolerance needs.
     """
 
+    automatic: ClassVar[str] = "auto"
+
     consistency: str | RegionGraph = "auto"
     memory: str | int | float = "2 GB"
     time_limit: float = TIME_LIMIT
@@ -50,16 +53,8 @@ class LeastSquares(SplittingFit):
             )
 
     @property
-    def unmeasured(self) -> str:
-        return "backbone" if self.consistency == "auto" else "local"
-
-    @property
     def closed_form(self) -> bool:
         return True
-
-    def in_rounds(self) -> LeastSquares:
-        """Rounds fit local tables: a junction tree of every round's cliques would be solved again and again."""
-        return replace(self, consistency="local") if self.consistency == "auto" else self
 
     def solve(
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress

@@ -26,12 +26,8 @@ class NormCut(GraphFit):
     why: ClassVar[str] = "it cuts the measured cells themselves"
     roots_measured: ClassVar[bool] = True
 
-    consistency: str | RegionGraph = "local"
+    consistency: str | RegionGraph = "auto"
     memory: str | int | float = "2 GB"
-
-    def __post_init__(self) -> None:
-        if self.consistency == "auto":
-            object.__setattr__(self, "consistency", "local")
 
     @property
     def closed_form(self) -> bool:

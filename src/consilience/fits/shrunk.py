@@ -32,15 +32,13 @@ class Shrunk(GraphFit):
     why: ClassVar[str] = "its strength is chosen by splitting Gaussian noise in two"
     roots_measured: ClassVar[bool] = True
 
-    consistency: str | RegionGraph = "local"
+    consistency: str | RegionGraph = "auto"
     memory: str | int | float = "2 GB"
     tolerance: float = LEAST_TOLERANCE
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_tolerance(self.tolerance)
-        if self.consistency == "auto":
-            object.__setattr__(self, "consistency", "local")
 
     def coarser(self, tolerance: float) -> Shrunk:
         return replace(self, tolerance=max(self.tolerance, tolerance))

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contributing.toy_estimator import Flattened
-from contributing.toy_mechanism import Largest
 
 import consilience as cs
 from cli.conftest import SCHEMA
@@ -19,6 +17,8 @@ from consilience.fits import Planned
 from consilience.mechanisms import MWEM, Gaussian
 from consilience.privacy import Ledger, SeededNoise
 from consilience.release import read_release, resume
+from contributing.toy_estimator import Flattened
+from contributing.toy_mechanism import Largest
 
 DOMAIN = cs.Domain({"a": 3, "b": 4, "c": 2})
 DATA = cs.Dataset(np.random.default_rng(1).integers(0, [3, 4, 2], (2000, 3)) // [1, 2, 1], DOMAIN)
@@ -58,7 +58,7 @@ def test_an_estimator_reconstructs() -> None:
 def test_an_estimator_declares_what_it_refuses() -> None:
     odd = cs.Measurement(("a", "b"), np.ones(1), stddev=1.0, query=np.ones((1, 12)))
     with pytest.raises(
-        ConsilienceError, match="Flattened takes measurements of whole tables.* it is a toy"
+        ConsilienceError, match=r"Flattened takes measurements of whole tables.* it is a toy"
     ):
         cs.reconstruct(DOMAIN, [odd], 2000, TOY)
     with pytest.raises(ConsilienceError, match=r"got <class .*Flattened'>; call it"):

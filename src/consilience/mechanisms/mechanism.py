@@ -252,7 +252,7 @@ def check_workload(workload: Workload, fit: Fit) -> None:
 
 
 def check_source(data: Source, domain: Domain, neighbours: Neighbours) -> None:
-    """Refuse what can not be counted with the sensitivity that noise is calibrated to."""
+    """Refuse what cannot be counted with the sensitivity that noise is calibrated to."""
     if not isinstance(data, Source):
         raise DataError(
             "a mechanism is called on a table with domain, records and marginals "

@@ -314,7 +314,7 @@ class Model:
 
     @property
     def masks(self) -> Masks:
-        """{clique: False where a combination can not occur}."""
+        """{clique: False where a combination cannot occur}."""
         return NOTHING if self.fit is None else self.fit.possible
 
     @cached_property

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -218,13 +219,59 @@ def _named(page: str, menu: str) -> bool:
     return re.search(rf"[ :]{re.escape(page)}$", menu, re.MULTILINE) is not None
 
 
-def test_the_architecture_page_names_files_and_layers_that_exist() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    package = ROOT / "src" / "consilience"
-    for row in re.findall(r"^\| (`\w+/[^|]+) \|", text, re.MULTILINE):
-        folder = row.partition("/")[0].strip("`")
-        names = [n.rpartition("/")[2] for n in re.findall(r"`([^`]+)`", row)]
-        assert [n for n in names if not list((package / folder).glob(n))] == [], folder
-    layers = {p.name for p in package.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+PACKAGE = ROOT / "src" / "consilience"
+
+
+def architecture() -> str:
+    return (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def listed_files() -> list[str]:
+    """Paths, some of them patterns, in the table of files; a name without a folder is in that of its row's first."""
+    table = architecture().partition("\n## Files\n")[2].partition("\n## ")[0]
+    found = []
+    for row in re.findall(r"^\| (`[^|]+`) \|", table, re.MULTILINE):
+        names = re.findall(r"`([^`]+)`", row)
+        folder = names[0].rpartition("/")[0]
+        found += [n if "/" in n or not folder else f"{folder}/{n}" for n in names]
+    return found
+
+
+def test_the_architecture_page_lists_every_module_and_no_other() -> None:
+    listed = listed_files()
+    assert len(listed) == len(set(listed)) > 100
+    assert [n for n in listed if not list(PACKAGE.glob(n))] == []
+    covered = {path for n in listed for path in PACKAGE.glob(n)}
+    modules = {p for p in PACKAGE.rglob("*.py") if p.name != "__init__.py"}
+    assert sorted(str(p.relative_to(PACKAGE)) for p in modules - covered) == []
+
+
+def test_the_walks_of_the_architecture_page_go_through_files_that_exist() -> None:
+    walks = architecture().partition("\n## Five walks\n")[2].partition("\n## Files\n")[0]
+    assert len(re.findall(r"^### ", walks, re.MULTILINE)) == 5
+    named = re.findall(r"`((?:\w+/)?\w+\.py)`", walks)
+    missing = [n for n in named if not list(PACKAGE.glob(n if "/" in n else f"**/{n}"))]
+    assert missing == []
+    first = re.findall(r"^\d\. `([^`]+)`", walks.partition("\n### A release")[0], re.MULTILINE)
+    assert len(first) == len(set(first)) <= 7  # from `reconstruct` to the first kernel
+
+
+def test_the_architecture_page_has_the_layers_of_the_contract() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = config["tool"]["importlinter"]["contracts"][0]["layers"]
+    text = architecture()
     table = text[text.index("| layer |") : text.index("Four rules")]
-    assert {name for name in layers if f"`{name}`" not in table} == set()
+    rows = re.findall(r"^\| (`[^|]+`) \|", table, re.MULTILINE)
+    assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == [
+        {name.strip() for name in layer.split("|")} for layer in layers
+    ]
+
+
+def test_every_decision_that_is_referred_to_exists() -> None:
+    folder = ROOT / "docs" / "decisions"
+    numbers = {p.name[:3] for p in folder.glob("[0-9]*.md")}
+    places = [*PAGES, *(ROOT / "src").rglob("*.py"), *(ROOT / "experiments").rglob("*.py")]
+    for place in places:
+        text = place.read_text(encoding="utf-8")
+        named = re.findall(r"[Dd]ecisions?[ /]+(\d{3})\b", text)
+        assert set(named) <= numbers, place

@@ -1,4 +1,4 @@
-"""Models: reconstruction, answers, uncertainty, files."""
+"""Models: what an estimator is and what it makes; answers, uncertainty, rows, files."""
 
 from consilience.model.diagnostics import Diagnostics
 from consilience.model.fit import Fit

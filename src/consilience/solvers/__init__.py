@@ -1,1 +1,1 @@
-"""solvers"""
+"""Solvers: from a loss and a graph to a `Solution` with its certificate; and the planner that prices them."""

@@ -114,7 +114,9 @@ def assert_same(one: Model, other: Model) -> None:
     assert (one.tree is None) == (other.tree is None)
     if one.tree is not None and other.tree is not None:
         assert one.tree.whole == other.tree.whole
-        np.testing.assert_array_equal(one.tree.marginal(("a", "e")), other.tree.marginal(("a", "e")))
+        np.testing.assert_array_equal(
+            one.tree.marginal(("a", "e")), other.tree.marginal(("a", "e"))
+        )
 
 
 def assert_same_fit(one: Model, other: Model) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError, LossError
-from consilience.measurements.loss import BoundLoss, Loss, check_domain
-from consilience.measurements.routing import Route, routes
+from consilience.measurements.loss import BoundLoss, Loss, Route, check_domain, routes
 
 Gradient = CliqueVector | Mapping[Any, Any]
 LossFunction = Callable[[CliqueVector], tuple[float, Gradient]]

@@ -21,8 +21,7 @@ from consilience.domain import Buffer, Clique, Domain, Layout
 from consilience.errors import LossError, MeasurementError
 from consilience.kernels import selections as kernels
 from consilience.kernels.options import threads_for
-from consilience.measurements.loss import BoundLoss, Loss, check_domain
-from consilience.measurements.routing import Route, routes
+from consilience.measurements.loss import BoundLoss, Loss, Route, check_domain, routes
 
 HIGH = 8.0
 """Cells with beta mu above this are summed round by round."""

@@ -18,8 +18,7 @@ from scipy.sparse.linalg import spsolve
 
 from consilience.domain import Buffer
 from consilience.errors import MeasurementError
-from consilience.measurements.queries import as_query
-from consilience.measurements.query import Query, check_size
+from consilience.measurements.queries import Query, as_query, check_size
 
 
 @dataclass(frozen=True)

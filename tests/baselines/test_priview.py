@@ -191,7 +191,7 @@ def test_progress_and_rounds() -> None:
     seen: list[Any] = []
     found = priview(DOMAIN, measured(FAMILIES[1], stddev=9.0), rounds=3, progress=seen.append)
     assert found.rounds == 3
-    assert [step.done for step in seen] == [0, 1, 2]
+    assert [step.done for step in seen] == [1, 2, 3]
     assert seen[-1].violation < seen[0].violation
 
 

@@ -112,8 +112,22 @@ def _product(shape: tuple[int, ...]) -> int:
     return n
 
 
+class OverCliques:
+    """Something that has a number per cell of the tables of `layout`."""
+
+    layout: Layout
+
+    @property
+    def domain(self) -> Domain:
+        return self.layout.domain
+
+    @property
+    def cliques(self) -> tuple[Clique, ...]:
+        return self.layout.cliques
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class CliqueVector:
+class CliqueVector(OverCliques):
     """One table per clique in one contiguous buffer. `v[clique]` is a view, so writing to it writes to the vector."""
 
     layout: Layout
@@ -152,14 +166,6 @@ class CliqueVector:
         return vector
 
     # -- reading ---------------------------------------------------------------------------------
-
-    @property
-    def domain(self) -> Domain:
-        return self.layout.domain
-
-    @property
-    def cliques(self) -> tuple[Clique, ...]:
-        return self.layout.cliques
 
     def __len__(self) -> int:
         return len(self.layout.cliques)

@@ -13,15 +13,10 @@ from consilience.errors import DomainError
 class BoundLoss(ABC):
     """A loss compiled for one layout: it reads and writes flat buffers, and looks up nothing."""
 
-    @property
-    @abstractmethod
-    def layout(self) -> Layout:
-        """The family of cliques that the buffers are over."""
-
-    @property
-    @abstractmethod
-    def smoothness(self) -> float | None:
-        """S with L(a) - L(b) - <grad L(b), a - b> <= S/2 sum_r ||a_r - b_r||_1^2, or None."""
+    layout: Layout
+    """The family of cliques that the buffers are over."""
+    smoothness: float | None
+    """S with L(a) - L(b) - <grad L(b), a - b> <= S/2 sum_r ||a_r - b_r||_1^2, or None."""
 
     @abstractmethod
     def value_and_grad(self, values: Buffer) -> tuple[float, Buffer]:
@@ -35,15 +30,10 @@ class Loss(ABC):
     contains it.
     """
 
-    @property
-    @abstractmethod
-    def domain(self) -> Domain:
-        """The domain of the cliques."""
-
-    @property
-    @abstractmethod
-    def cliques(self) -> tuple[Clique, ...]:
-        """The cliques whose marginals the loss reads."""
+    domain: Domain
+    """The domain of the cliques."""
+    cliques: tuple[Clique, ...]
+    """The cliques whose marginals the loss reads."""
 
     @property
     @abstractmethod

@@ -118,24 +118,16 @@ class _Block:
 class BoundResidualLoss(BoundLoss):
     """sum_j sum_i f(u_ji) + constant: one flat block, then clique by clique the other terms."""
 
-    _layout: Layout
-    _smoothness: float | None
+    layout: Layout
+    smoothness: float | None
     penalty: Penalty
     total: float
     constant: float
     block: _Block
     groups: tuple[tuple[Route, tuple[Term, ...]], ...]
 
-    @property
-    def layout(self) -> Layout:
-        return self._layout
-
-    @property
-    def smoothness(self) -> float | None:
-        return self._smoothness
-
     def value_and_grad(self, values: Buffer) -> tuple[float, Buffer]:
-        gradient = np.zeros(self._layout.cells)
+        gradient = np.zeros(self.layout.cells)
         value = self.constant + self._add_block(values, gradient)
         for route, terms in self.groups:
             x = route.gather(values) * self.total
@@ -224,7 +216,8 @@ class SquaredLoss(Loss):
     empty clique tells the total only: a constant too.
     """
 
-    _domain: Domain
+    domain: Domain
+    cliques: tuple[Clique, ...]
     measurements: tuple[BoundMeasurement, ...]
     total: float
     _merged: tuple[Term, ...]
@@ -242,20 +235,13 @@ class SquaredLoss(Loss):
                 repeated.setdefault(m.clique, []).append(m)
         merged = [_merge(group) for group in repeated.values()]
         constant = _on_total(_terms([m for m in bound if not m.clique]), Square(), n)
-        object.__setattr__(self, "_domain", domain)
+        object.__setattr__(self, "domain", domain)
+        object.__setattr__(self, "cliques", _cliques(bound))
         object.__setattr__(self, "measurements", bound)
         object.__setattr__(self, "total", n)
         object.__setattr__(self, "_merged", tuple(term for term, _ in merged))
         object.__setattr__(self, "_rest", tuple(m for m in bound if m.clique and not m.is_identity))
         object.__setattr__(self, "_constant", constant + sum(spread for _, spread in merged))
-
-    @property
-    def domain(self) -> Domain:
-        return self._domain
-
-    @property
-    def cliques(self) -> tuple[Clique, ...]:
-        return _cliques(self.measurements)
 
     @property
     def smoothness(self) -> float | None:
@@ -274,7 +260,7 @@ class SquaredLoss(Loss):
         L(tau) is its value at tau plus 1/2 ||N Q P tau - y||^2 / sigma^2 for each measurement of
         `rest`.
         """
-        layout = Layout(self._domain, [t.clique for t in self._merged])
+        layout = Layout(self.domain, [t.clique for t in self._merged])
         values = [t.values for t in self._merged]
         flat = np.concatenate(values) / self.total if values else None
         weights = np.array([(self.total / t.scale) ** 2 for t in self._merged])
@@ -296,7 +282,8 @@ class AbsoluteLoss(Loss):
     undecided. `smoothing_gap` bounds how far L lies below the exact absolute loss.
     """
 
-    _domain: Domain
+    domain: Domain
+    cliques: tuple[Clique, ...]
     measurements: tuple[BoundMeasurement, ...]
     total: float
     smoothing: float
@@ -318,19 +305,12 @@ class AbsoluteLoss(Loss):
         bound = bind_all(domain, measurements)
         n = checked_total(total, bound)
         on_total = _terms([m for m in bound if not m.clique], laplace=True)
-        object.__setattr__(self, "_domain", domain)
+        object.__setattr__(self, "domain", domain)
+        object.__setattr__(self, "cliques", _cliques(bound))
         object.__setattr__(self, "measurements", bound)
         object.__setattr__(self, "total", n)
         object.__setattr__(self, "smoothing", float(smoothing))
         object.__setattr__(self, "_constant", _on_total(on_total, Huber(float(smoothing)), n))
-
-    @property
-    def domain(self) -> Domain:
-        return self._domain
-
-    @property
-    def cliques(self) -> tuple[Clique, ...]:
-        return _cliques(self.measurements)
 
     @property
     def smoothing_gap(self) -> float:

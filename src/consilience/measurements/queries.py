@@ -56,13 +56,13 @@ class Query(ABC):
     def norm(self) -> float:
         """An upper bound on the spectral norm ||Q||_2."""
 
-    @abstractmethod
     def total_coefficients(self) -> Buffer | None:
         """The shortest c with Q^T c = 1, None if there is none.
 
         Then c^T y estimates the total without bias, and with noise of equal variance sigma^2 its
         variance sigma^2 ||c||^2 is the least possible.
         """
+        return shortest_total(self)
 
     def gram(self) -> Buffer:
         """Q^T Q as a dense matrix; refused when it would pass 1 GiB."""
@@ -123,8 +123,8 @@ def check_size(size: object) -> None:
 
 
 @dataclass(frozen=True)
-class Identity(Query):
-    """Q = I: every cell of the table."""
+class Square(Query):
+    """A query with as many answers as there are cells."""
 
     size: int
 
@@ -134,6 +134,11 @@ class Identity(Query):
     @property
     def shape(self) -> tuple[int, int]:
         return self.size, self.size
+
+
+@dataclass(frozen=True)
+class Identity(Square):
+    """Q = I: every cell of the table."""
 
     def apply(self, x: Buffer) -> Buffer:
         return x
@@ -153,8 +158,20 @@ class Identity(Query):
         return np.ones(self.size)
 
 
+class Matrix(Query):
+    """A query that is stored as a matrix of some kind, rows x cells."""
+
+    matrix: Any
+
+    def apply(self, x: Buffer) -> Buffer:
+        return self.matrix @ x
+
+    def adjoint(self, y: Buffer) -> Buffer:
+        return self.matrix.T @ y
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Dense(Query):
+class Dense(Matrix):
     """Q given as a dense matrix, rows x cells."""
 
     matrix: Buffer
@@ -175,12 +192,6 @@ class Dense(Query):
     def shape(self) -> tuple[int, int]:
         return self.matrix.shape[0], self.matrix.shape[1]
 
-    def apply(self, x: Buffer) -> Buffer:
-        return self.matrix @ x
-
-    def adjoint(self, y: Buffer) -> Buffer:
-        return self.matrix.T @ y
-
     @property
     def column_norm(self) -> float:
         return float(np.sqrt(np.square(self.matrix).sum(axis=0).max()))
@@ -191,15 +202,12 @@ class Dense(Query):
             return float(np.linalg.norm(self.matrix, 2)) * (1 + 1e-12)
         return _riesz(np.abs(self.matrix))
 
-    def total_coefficients(self) -> Buffer | None:
-        return shortest_total(self)
-
     def __repr__(self) -> str:
         return f"Dense({self.rows} x {self.cells})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sparse(Query):
+class Sparse(Matrix):
     """Q given as a SciPy sparse matrix or array, rows x cells."""
 
     matrix: sparse.csr_array
@@ -218,12 +226,6 @@ class Sparse(Query):
         rows, cells = cast(tuple[int, int], self.matrix.shape)
         return rows, cells
 
-    def apply(self, x: Buffer) -> Buffer:
-        return self.matrix @ x
-
-    def adjoint(self, y: Buffer) -> Buffer:
-        return self.matrix.T @ y
-
     @property
     def column_norm(self) -> float:
         return float(np.sqrt(self.matrix.power(2).sum(axis=0).max()))
@@ -231,9 +233,6 @@ class Sparse(Query):
     @property
     def norm(self) -> float:
         return _riesz(abs(self.matrix))
-
-    def total_coefficients(self) -> Buffer | None:
-        return shortest_total(self)
 
     def __repr__(self) -> str:
         return f"Sparse({self.rows} x {self.cells}, {self.matrix.nnz} entries)"
@@ -273,9 +272,6 @@ class Operator(Query):
     def norm(self) -> float:
         """The Frobenius norm."""
         return float(np.linalg.norm(self._column_norms))
-
-    def total_coefficients(self) -> Buffer | None:
-        return shortest_total(self)
 
     def __repr__(self) -> str:
         return f"Operator({self.rows} x {self.cells})"

@@ -18,7 +18,7 @@ from rows import Row, apart, interleaved, peak_bytes, seconds, size, timed
 
 import consilience as cs
 from consilience.regions.wiring import Wiring
-from consilience.solvers.beliefs import Sweeper
+from consilience.solvers.convex_gbp import Sweeper
 from consilience.solvers.local import LocalProblem
 
 RATE = 0.5 * (STDDEV / RECORDS) ** 2

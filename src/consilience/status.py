@@ -45,12 +45,9 @@ STOPPED_EARLY = Status(
 
 
 def out_of_iterations(iterations: int, reached: float, wanted: float, what: str) -> Status:
-    return Status(
-        Ending.OUT_OF_ITERATIONS,
-        False,
-        f"{what} is {reached:.3g} after {iterations} iterations, {wanted:.3g} was asked for; "
-        "raise iterations, or accept the certificate as it stands",
-    )
+    seen = f"{what} is {reached:.3g} after {iterations} iterations, {wanted:.3g} was asked for"
+    advice = "raise iterations, or accept the certificate as it stands"
+    return Status(Ending.OUT_OF_ITERATIONS, False, f"{seen}; {advice}")
 
 
 def as_asked(iterations: int) -> Status:

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 import consilience as cs
 from consilience.baselines import Answers, norm_cut, norm_sub, priview
-from consilience.baselines.views import Views
+from consilience.baselines.priview import Views
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
 
 DOMAIN = cs.Domain({"a": 2, "b": 5, "c": 3, "d": 4})

@@ -7,7 +7,7 @@ import pytest
 
 import consilience as cs
 from consilience.baselines import Answers, relaxed_projection
-from consilience.baselines.mixture import ProductWiring
+from consilience.baselines.relaxed_projection import ProductWiring
 from consilience.domain import Layout
 from consilience.errors import ConsilienceError, DomainError
 

@@ -16,7 +16,7 @@ from consilience.kernels.hugin import FORK_CELLS
 from consilience.kernels.options import SERIAL_CELLS
 from consilience.regions import JunctionTree, RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.solvers.beliefs import Beliefs, Sweeper
+from consilience.solvers.convex_gbp import Beliefs, Sweeper
 from consilience.tree.oracle import ExactOracle
 
 THREADS = (1, 2)

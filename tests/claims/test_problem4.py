@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 from consilience.domain import CliqueVector, Domain
-from consilience.model.problem4 import project, uniform_start
+from consilience.model.out_of_model import project, uniform_start
 from consilience.regions import RegionGraph
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from model.cases import known_of, random_joint, unrealisable

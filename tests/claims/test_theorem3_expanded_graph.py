@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from consilience.domain import Domain
-from consilience.model.out_of_model import expanded, inferred
-from consilience.model.problem4 import project, uniform_start
+from consilience.model.out_of_model import expanded, inferred, project, uniform_start
 from consilience.regions import RegionGraph
 from model.cases import known_of, random_joint
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.kernels.tables import Edges, multiply_up, rescale, sum_down, total
-from consilience.regions.wiring import Tables, edges_between
+from consilience.regions.wiring import EngineTables, edges_between
 
 SHAPES = [
     (4,),
@@ -32,12 +32,12 @@ def subsets(rank: int) -> list[tuple[int, ...]]:
 
 def wire(
     shape: tuple[int, ...], children: list[tuple[int, ...]]
-) -> tuple[Tables, Edges, np.ndarray]:
+) -> tuple[EngineTables, Edges, np.ndarray]:
     """One parent table, one edge per child; edges of kind 0 listed first, as the kernels want."""
     sizes = np.array(shape, np.int64)
-    parents = Tables.of([tuple(range(len(shape)))], sizes)
+    parents = EngineTables.of([tuple(range(len(shape)))], sizes)
     pairs = np.array([(0, i) for i in range(len(children))], np.int64).reshape(-1, 2)
-    edges = edges_between(parents, Tables.of(children, sizes), pairs)
+    edges = edges_between(parents, EngineTables.of(children, sizes), pairs)
     return parents, edges, np.argsort(edges.kind, kind="stable").astype(np.int64)
 
 

@@ -7,7 +7,7 @@ import pytest
 from numba import get_num_threads, set_num_threads
 
 from consilience.domain import CliqueVector, Domain
-from consilience.model.sampling_moves import BLOCK, RowMoves, _blocks, impossible_rows, widths
+from consilience.model.sampling import BLOCK, RowMoves, _blocks, impossible_rows, widths
 from consilience.records import Dataset
 from solvers.problems import cliques_of, marginal_of
 

@@ -8,7 +8,7 @@ import pytest
 from consilience.domain import Domain
 from consilience.errors import DataError, DomainError
 from consilience.records import Dataset
-from consilience.records.codes import CHECKED_AT_ONCE
+from consilience.records.dataset import CHECKED_AT_ONCE
 
 D = Domain({"age": 4, "sex": 2, "income": 3})
 CODES = np.array([[0, 1, 2], [3, 0, 0], [3, 1, 2], [1, 1, 1], [3, 1, 2]])

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from consilience.domain import CliqueVector, Domain, Layout, random_marginals
 from consilience.errors import RegionGraphError
 from consilience.regions import RegionGraph
-from consilience.regions.schedule import schedule
-from consilience.regions.wiring import CHUNK_CELLS, Wiring, chunks, group, row_map
+from consilience.regions.wiring import CHUNK_CELLS, Wiring, chunks, group, row_map, schedule
 
 SHAPES = st.lists(st.sampled_from([1, 2, 3, 5]), min_size=1, max_size=6).map(tuple)
 

@@ -19,7 +19,7 @@ from consilience.report import Picture, picture, write_report
 from consilience.report.charts import DARK, LIGHT, Palette
 from consilience.report.page import embedded, script_json
 from consilience.report.promise import Promise, in_words
-from consilience.report.residuals import residuals_of
+from consilience.report.subject import residuals_of
 from consilience.report.tables import basis_of_pairs, least_reliable, published_tables
 from report.cases import BUDGET, DOMAIN, people, result
 

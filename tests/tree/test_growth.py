@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import consilience as cs
 from claims.judges import joint, marginal, random_vector
 from consilience.domain import CliqueVector, Domain
-from consilience.model.out_of_model import inferred
-from consilience.model.problem4 import project
+from consilience.model.out_of_model import inferred, project
 from consilience.progress import Step
 from consilience.regions import RegionGraph
 from consilience.regions.pseudo_marginals import PseudoMarginals

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from consilience.domain import Buffer, Clique, CliqueVector, Domain
+from consilience.domain import Buffer, CliqueVector, Domain
 from consilience.domain.domain import names_of
 from consilience.errors import DomainError
 
@@ -50,10 +50,6 @@ class Tables:
     def domain(self) -> Domain:
         return self.tables.domain
 
-    @property
-    def cliques(self) -> tuple[Clique, ...]:
-        return self.tables.cliques
-
     def in_model(self, attributes: str | Iterable[str]) -> bool:
         """Whether some table contains these attributes."""
         return self.tables.layout.home(self.domain.clique(names_of(attributes))) is not None
@@ -74,6 +70,6 @@ class Tables:
 
     def __repr__(self) -> str:
         return (
-            f"Tables({self.method}: {len(self.cliques)} tables, total {self.total:,.6g}, {self.rounds} rounds, "
+            f"Tables({self.method}: {len(self.tables)} tables, total {self.total:,.6g}, {self.rounds} rounds, "
             f"violation {self.violation:.2g})"
         )

@@ -1,6 +1,5 @@
 """Comparison: every reconstruction on one set of measurements, one row each."""
 
-from consilience.comparison.compare import METHODS, compare
-from consilience.comparison.rows import Comparison, Row
+from consilience.comparison.compare import METHODS, Comparison, Row, compare
 
 __all__ = ["METHODS", "Comparison", "Row", "compare"]

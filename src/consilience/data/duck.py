@@ -31,8 +31,7 @@ from consilience.data.values import BLANKS
 from consilience.domain import CliqueVector, Layout
 from consilience.kernels.counting import count_marginals
 from consilience.progress import Progress, Step
-from consilience.records.codes import Codes, pack
-from consilience.records.dataset import Dataset
+from consilience.records.dataset import Codes, Dataset, pack
 
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _KINDS: dict[str, Kind] = {

@@ -17,8 +17,7 @@ from consilience.data.columns import Column
 from consilience.data.values import Values
 from consilience.domain import Clique, Domain
 from consilience.errors import DataError
-from consilience.records.dataset import Dataset
-from consilience.records.frames import Table, named_columns
+from consilience.records.dataset import Dataset, Table, named_columns
 
 Combination = Mapping[str, tuple[str, ...]]
 """{column: labels}: every combination of one of these labels from each column."""

@@ -1,8 +1,7 @@
 """The nouns of the numeric core: Domain, Clique, CliqueVector, workloads."""
 
-from consilience.domain.clique_vector import Buffer, CliqueVector, Layout, dot
+from consilience.domain.clique_vector import Buffer, CliqueVector, Holders, Layout, OverCliques, dot
 from consilience.domain.domain import Clique, Domain
-from consilience.domain.holders import Holders
 from consilience.domain.workloads import Workload, all_marginals, closure, maximal, random_marginals
 
 __all__ = [
@@ -12,6 +11,7 @@ __all__ = [
     "Domain",
     "Holders",
     "Layout",
+    "OverCliques",
     "Workload",
     "all_marginals",
     "closure",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,8 +11,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domain import Clique, Domain, names_of
-from consilience.domain.holders import Holders
 from consilience.errors import DomainError
+
+
+class Holders:
+    """An inverted index of a list of cliques. Attributes may be names or positions, as long as questions use the same."""
+
+    def __init__(self, cliques: Iterable[Iterable[Hashable]]) -> None:
+        found: dict[Hashable, set[int]] = {}
+        count = 0
+        for i, clique in enumerate(cliques):
+            count += 1
+            for a in clique:
+                found.setdefault(a, set()).add(i)
+        self._every = frozenset(range(count))
+        self._by_attribute = {a: frozenset(s) for a, s in found.items()}
+
+    def of(self, attributes: Iterable[Hashable]) -> frozenset[int]:
+        """The numbers of all cliques that hold every one of these attributes; all cliques hold the empty set."""
+        sets = [self._by_attribute.get(a, frozenset()) for a in attributes]
+        return frozenset.intersection(*sets) if sets else self._every
+
+    def touching(self, attributes: Iterable[Hashable]) -> frozenset[int]:
+        """The numbers of all cliques that hold at least one of these attributes."""
+        return frozenset().union(*(self._by_attribute.get(a, frozenset()) for a in attributes))
+
+    def smallest(self, attributes: Iterable[Hashable], sizes: Sequence[int]) -> int | None:
+        """Among the cliques that hold these attributes the one of least size, the first of equals; None if none does."""
+        return min(self.of(attributes), key=lambda i: (sizes[i], i), default=None)
+
 
 Buffer = NDArray[np.float64]
 Scalar = int | float | np.floating
@@ -85,8 +112,22 @@ def _product(shape: tuple[int, ...]) -> int:
     return n
 
 
+class OverCliques:
+    """Something that has a number per cell of the tables of `layout`."""
+
+    layout: Layout
+
+    @property
+    def domain(self) -> Domain:
+        return self.layout.domain
+
+    @property
+    def cliques(self) -> tuple[Clique, ...]:
+        return self.layout.cliques
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class CliqueVector:
+class CliqueVector(OverCliques):
     """One table per clique in one contiguous buffer. `v[clique]` is a view, so writing to it writes to the vector."""
 
     layout: Layout
@@ -125,14 +166,6 @@ class CliqueVector:
         return vector
 
     # -- reading ---------------------------------------------------------------------------------
-
-    @property
-    def domain(self) -> Domain:
-        return self.layout.domain
-
-    @property
-    def cliques(self) -> tuple[Clique, ...]:
-        return self.layout.cliques
 
     def __len__(self) -> int:
         return len(self.layout.cliques)

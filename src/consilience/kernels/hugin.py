@@ -16,7 +16,7 @@ from numba import njit, prange, uint64
 
 from consilience.kernels.elementary import exp
 from consilience.kernels.options import LOOP, PARALLEL
-from consilience.kernels.tables import FLOOR
+from consilience.kernels.tables import FLOOR, total
 
 BLOCK_CELLS = 2048
 """Cells that are worked on at a time: half of a usual first-level cache, the rest is for what they meet."""
@@ -305,12 +305,31 @@ def _finite(plan: Plan, span: Any) -> bool:
 
 
 @njit(**LOOP)
-def _wide(plan: Plan, c: int, span: Any) -> bool:
-    """Whether the factors that clique c is about to receive might take a living cell below TINY."""
-    s = 0.0
-    for f in range(plan.down_ptr[c], plan.down_ptr[c + 1]):
-        s += span[plan.child[plan.down_edge[f]]]
-    return s > WIDEST
+def _any_wide(plan: Plan, lo: int, hi: int, span: Any) -> bool:
+    """Whether the factors that some clique from lo to hi is about to receive might take a living cell below TINY."""
+    for c in range(lo, hi):
+        s = 0.0
+        for f in range(plan.down_ptr[c], plan.down_ptr[c + 1]):
+            s += span[plan.child[plan.down_edge[f]]]
+        if s > WIDEST:
+            return True
+    return False
+
+
+# -- one level, cliques lo to hi ----------------------------------------------------------------------
+
+
+@njit(**LOOP)
+def _messages_to_parents(plan: Plan, lo: int, hi: int, below: Any, scratch: Scratch) -> None:
+    for c in range(max(lo, 1), hi):
+        _message_up(plan, c, below, scratch)
+
+
+@njit(**LOOP)
+def _messages_to_children(plan: Plan, lo: int, hi: int, below: Any, scratch: Scratch) -> None:
+    for c in range(lo, hi):
+        _gather(plan, c, scratch.sums, _down(plan, c))
+        _messages_down(plan, c, below, scratch, 1.0)
 
 
 # -- one step -----------------------------------------------------------------------------------------
@@ -327,29 +346,27 @@ def step(
     collected, the others are untouched and nothing has been distributed. NOT_FINITE if the gradient is not; nothing has been
     done.
     """
-    x, below, lift, span = tables.x, tables.below, scratch.lift, scratch.span
+    x, below = tables.x, tables.below
     if plan.below[-1] - plan.below[plan.measured] >= FORK_CELLS:
         for k in prange(plan.measured, plan.below.size - 1):
             _factor(plan, k, gradient, rate, scratch)
     else:
         for k in range(plan.measured, plan.below.size - 1):
             _factor(plan, k, gradient, rate, scratch)
-    if not _finite(plan, span):
+    if not _finite(plan, scratch.span):
         return NOT_FINITE, 1.0, 0.0
     levels = plan.level.size - 1
     for back in range(levels):
         lo, hi = plan.level[levels - 1 - back], plan.level[levels - back]
-        for c in range(lo, hi):
-            if _wide(plan, c, span):
-                return hi, 1.0, 0.0
+        if _any_wide(plan, lo, hi, scratch.span):
+            return hi, 1.0, 0.0
         if plan.at[hi] - plan.at[lo] >= FORK_CELLS:
             for i in prange(plan.item[lo], plan.item[hi]):
                 _collect(plan, i, x, scratch, scale)
         else:
             for i in range(plan.item[lo], plan.item[hi]):
                 _collect(plan, i, x, scratch, scale)
-        for c in range(max(lo, 1), hi):
-            _message_up(plan, c, below, scratch)
+        _messages_to_parents(plan, lo, hi, below, scratch)
     mass = _turn(plan, below, scratch)
     for l in range(1, levels):
         lo, hi = plan.level[l], plan.level[l + 1]
@@ -359,10 +376,5 @@ def step(
         else:
             for i in range(plan.item[lo], plan.item[hi]):
                 _distribute(plan, i, x, scratch)
-        for c in range(lo, hi):
-            _gather(plan, c, scratch.sums, _down(plan, c))
-            _messages_down(plan, c, below, scratch, 1.0)
-    total = 0.0
-    for k in range(lift.size):
-        total += lift[k]
-    return 0, mass, total
+        _messages_to_children(plan, lo, hi, below, scratch)
+    return 0, mass, total(scratch.lift, 0, scratch.lift.size)

@@ -1,8 +1,18 @@
-"""Rows drawn from tables by systematic sampling: counts are unbiased and each is within one of its expectation.
+"""Rows: drawn from tables by systematic sampling, and moved code by code until their own tables are near given ones.
 
-Cells are laid end to end on a line, each as long as its expected count, and one point falls in every unit of the line, all at
-the same offset. A uniform offset hits a cell of length l on average l times, and never less than floor(l) or more than ceil(l)
-times; the same holds for every run of neighbouring cells.
+Drawing: cells are laid end to end on a line, each as long as its expected count, and one point falls in every unit of the line,
+all at the same offset. A uniform offset hits a cell of length l on average l times, and never less than floor(l) or more than
+ceil(l) times; the same holds for every run of neighbouring cells. So counts are unbiased and within one of their expectation.
+
+Moving: a cell whose count is a rounding of its target, up or down, costs nothing; beyond that each record costs one:
+phi(d) = max(|d| - 1, 0) with d = count - target. So rows are never pulled from a rare cell to a common one just because zero is
+the nearest integer. phi is the end of a family phi_h whose derivative reaches one only h records further out; wide ones move
+the rows where most is missing first. `slope` is 1 / h.
+
+One attribute moves at a time. Its tables are laid with that attribute last, so that what every value of it would cost is
+the sum of a few contiguous stretches. A block of rows is looked at in parallel, against tables that stand still; then
+the moves that were found are tried one after the other in row order, and made if they still help. The number of threads
+changes nothing.
 """
 
 from __future__ import annotations
@@ -86,3 +96,138 @@ def _draw(mass: Any, total: float, offset: float, drawn: Any) -> None:
     while k < count:
         drawn[k] = last
         k += 1
+
+
+IMPOSSIBLE = np.float32(1e30)
+"""Stands for the deviation of a cell that no row may fall in."""
+PROHIBITIVE = np.float32(1e6)
+LEAST_GAIN = np.float32(1e-3)
+"""A move must win more than this; less is rounding."""
+ROWS = 128
+"""Rows that one work item looks at."""
+
+
+@njit(inline="always", **LOOP)
+def _enter(d, slope):
+    """What one more record in a cell costs: phi_h(d + 1) - phi_h(d)."""
+    if d >= IMPOSSIBLE:
+        return PROHIBITIVE
+    up = min(max(d * slope, np.float32(0.0)), np.float32(1.0))
+    down = min(max((d + np.float32(1.0)) * slope, np.float32(-1.0)), np.float32(0.0))
+    return up + down
+
+
+@njit(inline="always", **LOOP)
+def _leave(d, slope):
+    """What one record less in a cell costs: phi_h(d - 1) - phi_h(d)."""
+    if d >= IMPOSSIBLE:
+        return -PROHIBITIVE
+    return _enter(-d, slope)
+
+
+@njit(**PARALLEL)
+def lay_out(deviation, at, left, right, size, slope, to, laid, cost, least_at, least):
+    """Copy tables so that the moving attribute is last, with the cost of entering each cell and the least of each stretch.
+
+    Table c is deviation[at[c]:] seen as (left[c], size, right[c]); it becomes laid[to[c]:] as (left[c] * right[c], size), and
+    least[least_at[c] + stretch] is the smallest cost in a stretch.
+    """
+    for c in prange(at.size):
+        for x in range(left[c]):
+            for y in range(right[c]):
+                stretch = x * right[c] + y
+                smallest = PROHIBITIVE
+                for v in range(size):
+                    d = deviation[at[c] + (x * size + v) * right[c] + y]
+                    k = to[c] + stretch * size + v
+                    laid[k] = d
+                    cost[k] = _enter(d, slope)
+                    smallest = min(smallest, cost[k])
+                least[least_at[c] + stretch] = smallest
+
+
+@njit(**PARALLEL)
+def lay_back(deviation, at, left, right, size, to, laid):
+    """Undo `lay_out`."""
+    for c in prange(at.size):
+        for x in range(left[c]):
+            for y in range(right[c]):
+                for v in range(size):
+                    source = to[c] + (x * right[c] + y) * size + v
+                    deviation[at[c] + (x * size + v) * right[c] + y] = laid[source]
+
+
+@njit(**PARALLEL)
+def propose(
+    codes, low, high, attribute, size, slope, ptr, other, stride, to, laid, cost, least_at, least, found
+):  # fmt: skip
+    """found[r - low] = the best value to move row r to, or -1 where no value helps.
+
+    Row r lies in stretch sum_k codes[r, other[k]] * stride[k], k from ptr[c] to ptr[c + 1], of table c.
+    """
+    tables = ptr.size - 1
+    for item in prange((high - low + ROWS - 1) // ROWS):
+        score = np.empty(size, np.float32)
+        stretch = np.empty(tables, np.int64)
+        for r in range(low + item * ROWS, min(low + (item + 1) * ROWS, high)):
+            current = codes[r, attribute]
+            leave = np.float32(0.0)
+            hope = np.float32(0.0)
+            for c in range(tables):
+                s = 0
+                for k in range(ptr[c], ptr[c + 1]):
+                    s += codes[r, other[k]] * stride[k]
+                leave += _leave(laid[to[c] + s * size + current], slope)
+                hope += least[least_at[c] + s]
+                stretch[c] = s
+            found[r - low] = -1
+            if leave + hope >= -LEAST_GAIN:
+                continue
+            score[:] = leave
+            for c in range(tables):
+                begin = to[c] + stretch[c] * size
+                for v in range(size):
+                    score[v] += cost[begin + v]
+            best = -1
+            gain = -LEAST_GAIN
+            for v in range(size):
+                if score[v] < gain and v != current:
+                    gain = score[v]
+                    best = v
+            found[r - low] = best
+
+
+@njit(**LOOP)
+def accept(
+    codes, low, high, attribute, size, slope, ptr, other, stride, to, laid, cost, least_at, least, found
+):  # fmt: skip
+    """Make the moves that still help, in row order; how many were made."""
+    tables = ptr.size - 1
+    begin = np.empty(tables, np.int64)
+    stretch = np.empty(tables, np.int64)
+    made = 0
+    for r in range(low, high):
+        v = found[r - low]
+        if v < 0:
+            continue
+        current = codes[r, attribute]
+        change = np.float32(0.0)
+        for c in range(tables):
+            s = 0
+            for k in range(ptr[c], ptr[c + 1]):
+                s += codes[r, other[k]] * stride[k]
+            stretch[c] = s
+            begin[c] = to[c] + s * size
+            change += _leave(laid[begin[c] + current], slope) + cost[begin[c] + v]
+        if change >= -LEAST_GAIN:
+            continue
+        for c in range(tables):
+            for cell, by in ((begin[c] + current, -1.0), (begin[c] + v, 1.0)):
+                if laid[cell] < IMPOSSIBLE:
+                    laid[cell] += np.float32(by)
+                    cost[cell] = _enter(laid[cell], slope)
+                    place = least_at[c] + stretch[c]
+                    least[place] = min(least[place], cost[cell])
+        codes[r, attribute] = v
+        made += 1
+    return made

@@ -13,8 +13,7 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError, LossError
-from consilience.measurements.loss import BoundLoss, Loss, check_domain
-from consilience.measurements.routing import Route, routes
+from consilience.measurements.loss import BoundLoss, Loss, Route, check_domain, routes
 
 Gradient = CliqueVector | Mapping[Any, Any]
 LossFunction = Callable[[CliqueVector], tuple[float, Gradient]]
@@ -31,6 +30,8 @@ class CustomLoss(Loss):
     """
 
     fn: LossFunction
+    domain: Domain
+    cliques: tuple[Clique, ...]
     _layout: Layout
     _smoothness: float | None
 
@@ -54,16 +55,10 @@ class CustomLoss(Loss):
         if not layout.cliques:
             raise LossError("a custom loss must read at least one clique, got none")
         object.__setattr__(self, "fn", fn)
+        object.__setattr__(self, "domain", domain)
+        object.__setattr__(self, "cliques", layout.cliques)
         object.__setattr__(self, "_layout", layout)
         object.__setattr__(self, "_smoothness", smoothness)
-
-    @property
-    def domain(self) -> Domain:
-        return self._layout.domain
-
-    @property
-    def cliques(self) -> tuple[Clique, ...]:
-        return self._layout.cliques
 
     @property
     def smoothness(self) -> float | None:
@@ -90,17 +85,9 @@ class CustomLoss(Loss):
 class _BoundCustomLoss(BoundLoss):
     fn: LossFunction
     inner: Layout
-    outer: Layout
+    layout: Layout
     found: tuple[Route, ...]
-    _smoothness: float | None
-
-    @property
-    def layout(self) -> Layout:
-        return self.outer
-
-    @property
-    def smoothness(self) -> float | None:
-        return self._smoothness
+    smoothness: float | None
 
     def value_and_grad(self, values: Buffer) -> tuple[float, Buffer]:
         tables = np.concatenate([route.gather(values) for route in self.found])
@@ -112,7 +99,7 @@ class _BoundCustomLoss(BoundLoss):
             )
         value = _checked_value(given[0])
         slope = _checked_gradient(self.inner, given[1])
-        gradient = np.zeros(self.outer.cells)
+        gradient = np.zeros(self.layout.cells)
         for i, route in enumerate(self.found):
             route.scatter(gradient, slope[self.inner.offsets[i] : self.inner.offsets[i + 1]])
         return value, gradient

@@ -12,17 +12,16 @@ pass over the cells and a few cells per round (FEM, DualQuery).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Clique, Domain, Layout
+from consilience.domain import Buffer, Clique, Domain, Layout, OverCliques
 from consilience.errors import LossError, MeasurementError
 from consilience.kernels import selections as kernels
 from consilience.kernels.options import threads_for
-from consilience.measurements.loss import BoundLoss, Loss, check_domain
-from consilience.measurements.routing import Route, routes
+from consilience.measurements.loss import BoundLoss, Loss, Route, check_domain, routes
 
 HIGH = 8.0
 """Cells with beta mu above this are summed round by round."""
@@ -44,7 +43,7 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Selections:
+class Selections(OverCliques):
     """The choices of all rounds, as flat arrays: round t owns entries ptr[t] to ptr[t + 1]."""
 
     layout: Layout
@@ -75,14 +74,6 @@ class Selections:
             _joined([c.signs for c in choices], np.int64),
         )
 
-    @property
-    def domain(self) -> Domain:
-        return self.layout.domain
-
-    @property
-    def cliques(self) -> tuple[Clique, ...]:
-        return self.layout.cliques
-
     def __len__(self) -> int:
         return len(self.beta)
 
@@ -95,18 +86,14 @@ class SelectionLoss(Loss):
     """-log likelihood of choices by an exponential mechanism, less a constant."""
 
     selections: Selections
+    domain: Domain = field(init=False)
+    cliques: tuple[Clique, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if not len(self.selections):
             raise LossError("a likelihood must have at least one round, got none")
-
-    @property
-    def domain(self) -> Domain:
-        return self.selections.domain
-
-    @property
-    def cliques(self) -> tuple[Clique, ...]:
-        return self.selections.cliques
+        object.__setattr__(self, "domain", self.selections.domain)
+        object.__setattr__(self, "cliques", self.selections.cliques)
 
     @property
     def smoothness(self) -> float | None:
@@ -121,10 +108,11 @@ class SelectionLoss(Loss):
 
 class _BoundSelectionLoss(BoundLoss):
     def __init__(self, loss: SelectionLoss, layout: Layout) -> None:
-        self._layout = layout
-        self._loss = loss
+        self.layout = layout
         s = self.selections = loss.selections
         self.found: tuple[Route, ...] = tuple(routes(layout, s.cliques))
+        shared = np.bincount([route.home for route in self.found])
+        self.smoothness = (loss.smoothness or 0.0) * float(shared.max()) ** 2
         self.times = np.diff(s.chosen_ptr).astype(np.float64)
         rounds = np.repeat(np.arange(len(s)), np.diff(s.chosen_ptr))
         self.pull = np.bincount(
@@ -133,15 +121,6 @@ class _BoundSelectionLoss(BoundLoss):
         self.constant = float(sum(self._offset(t) for t in range(len(s))))
         values, label = np.unique(s.beta, return_inverse=True)
         self.groups = [(float(b), np.flatnonzero(label == i)) for i, b in enumerate(values)]
-
-    @property
-    def layout(self) -> Layout:
-        return self._layout
-
-    @property
-    def smoothness(self) -> float | None:
-        shared = np.bincount([route.home for route in self.found])
-        return (self._loss.smoothness or 0.0) * float(shared.max()) ** 2
 
     def value_and_grad(self, values: Buffer) -> tuple[float, Buffer]:
         s = self.selections
@@ -164,7 +143,7 @@ class _BoundSelectionLoss(BoundLoss):
             )  # fmt: skip
             slot[high] = -1
         value += float(self.times @ (np.log(mass) + top))
-        gradient = np.zeros(self._layout.cells)
+        gradient = np.zeros(self.layout.cells)
         offsets = s.layout.offsets
         for i, route in enumerate(self.found):
             route.scatter(gradient, slope[offsets[i] : offsets[i + 1]])

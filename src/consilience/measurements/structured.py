@@ -18,22 +18,12 @@ from scipy.sparse.linalg import spsolve
 
 from consilience.domain import Buffer
 from consilience.errors import MeasurementError
-from consilience.measurements.queries import as_query
-from consilience.measurements.query import Query, check_size
+from consilience.measurements.queries import Query, Square, as_query, check_size
 
 
 @dataclass(frozen=True)
-class Prefix(Query):
+class Prefix(Square):
     """Row i is the sum of cells 0 to i, along one ordered attribute."""
-
-    size: int
-
-    def __post_init__(self) -> None:
-        check_size(self.size)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.size, self.size
 
     def apply(self, x: Buffer) -> Buffer:
         return np.cumsum(x, axis=0)

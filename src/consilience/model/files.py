@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import ModelFileError
-from consilience.model.packing import FORMAT, VERSION, Fits, described_by, packed, unpacked
-from consilience.model.stored_queries import Arrays
+from consilience.model.packing import FORMAT, VERSION, Arrays, Fits, described_by, packed, unpacked
 
 if TYPE_CHECKING:
     from consilience.model.model import Model

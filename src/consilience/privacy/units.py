@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from consilience.errors import BudgetError
 
@@ -24,7 +24,7 @@ Real = int | float | Fraction | Decimal
 
 def exact(value: object, name: str) -> Fraction:
     """The rational that a person means: a float is the decimal that it prints, 0.1 one tenth."""
-    if isinstance(value, Amount | Noise):
+    if isinstance(value, Unit):
         raise BudgetError(
             f"{name} must be a plain number, got {value!r}; units are never converted silently"
         )
@@ -64,8 +64,18 @@ def float_above(value: Fraction) -> float:
     return x if Fraction(x) >= value else math.nextafter(x, math.inf)
 
 
-@dataclass(frozen=True, init=False, order=False)
-class Amount:
+class Unit:
+    """A number with a unit; `symbol` names it in errors."""
+
+    symbol: ClassVar[str]
+    value: Any  # a Fraction or a float
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({float(self.value):.6g})"
+
+
+@dataclass(frozen=True, init=False, order=False, repr=False)
+class Amount(Unit):
     """An exact, non-negative amount of privacy loss. Only equal units add or compare."""
 
     symbol: ClassVar[str] = "amount"
@@ -113,9 +123,6 @@ class Amount:
         total = sum(parts, Fraction(0))
         return tuple(type(self)(self.value * part / total) for part in parts)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({float(self.value):.6g})"
-
 
 class Epsilon(Amount):
     """Pure DP: no output is more than exp(epsilon) times as likely on a neighbour."""
@@ -135,8 +142,8 @@ class MuSquared(Amount):
     symbol = "mu squared"
 
 
-@dataclass(frozen=True, init=False)
-class Noise:
+@dataclass(frozen=True, init=False, repr=False)
+class Noise(Unit):
     """How wide the noise is: a positive float. Use a subclass."""
 
     symbol: ClassVar[str] = "noise"
@@ -146,9 +153,6 @@ class Noise:
         number = positive(value, self.symbol)  # a float is taken as it is; a rational rounds up
         width = float(value) if isinstance(value, float) else float_above(number)
         object.__setattr__(self, "value", width)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.value:.6g})"
 
 
 class Sigma(Noise):

@@ -1,11 +1,16 @@
-"""Dataset: the records of a table as codes, and the exact counts of its marginals."""
+"""Dataset: the records of a table as small integers, column by column, and the exact counts of its marginals.
+
+Records come from an integer array, a mapping, or a pandas or polars frame. Neither pandas nor polars is imported: a frame is
+anything with `columns` whose items turn into NumPy arrays.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from numbers import Integral
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,8 +18,166 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.domain import CliqueVector, Domain, Layout
 from consilience.errors import DataError, DomainError
 from consilience.kernels.counting import count_marginals
-from consilience.records.codes import Codes, pack
-from consilience.records.frames import Frame, Table, named_columns
+
+WIDTHS = (np.uint8, np.uint16, np.uint32)
+CHECKED_AT_ONCE = (
+    1 << 16
+)  # records; a chunk of a row-major array is then read from memory once, not once per column
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """Every column in one, two or four bytes per code, whichever is enough for its size.
+
+    `arrays[w]` holds the columns of width w (columns x records, read-only); column a of the domain
+    is row `columns[a, 1]` of array `columns[a, 0]`.
+    """
+
+    arrays: tuple[NDArray[np.uint8], NDArray[np.uint16], NDArray[np.uint32]]
+    columns: NDArray[np.int64]
+
+    @property
+    def records(self) -> int:
+        return self.arrays[0].shape[1]
+
+    def column(self, position: int) -> NDArray[np.unsignedinteger]:
+        """The codes of one column, a read-only view."""
+        width, row = self.columns[position]
+        return self.arrays[width][row]
+
+    def select(self, positions: Sequence[int]) -> Codes:
+        """Some of the columns; nothing is copied."""
+        return Codes(self.arrays, self.columns[list(positions)])
+
+
+def pack(domain: Domain, given: Sequence[NDArray[Any]]) -> Codes:
+    """Check one array of codes per attribute and copy them into the narrowest integers."""
+    # Missing codes first, over all columns: they are why the others of an array became floats.
+    for check in (_check_present, _check_type):
+        for name, column in zip(domain, given, strict=True):
+            check(domain, name, column)
+    records = given[0].size
+    width = np.array([_width(name, domain[name]) for name in domain], dtype=np.int64)
+    # Row of each column within its width: how many columns of that width come before it.
+    row = np.array([np.count_nonzero(width[:a] == width[a]) for a in range(len(width))])
+    arrays = (
+        np.empty((np.count_nonzero(width == 0), records), np.uint8),
+        np.empty((np.count_nonzero(width == 1), records), np.uint16),
+        np.empty((np.count_nonzero(width == 2), records), np.uint32),
+    )
+    for start in range(0, records, CHECKED_AT_ONCE):
+        for a, name in enumerate(domain):
+            part = given[a][start : start + CHECKED_AT_ONCE]
+            _check_range(domain, name, part, start)
+            arrays[width[a]][row[a], start : start + part.size] = part
+    for array in arrays:
+        array.setflags(write=False)
+    return Codes(arrays, np.stack([width, row], axis=1))
+
+
+def _width(name: str, size: int) -> int:
+    for w, dtype in enumerate(WIDTHS):
+        if size <= int(np.iinfo(dtype).max) + 1:
+            return w
+    raise DataError(
+        f"an attribute of a dataset must have at most 2^32 values, got {size} for {name!r}"
+    )
+
+
+def _check_present(domain: Domain, name: str, column: NDArray[Any]) -> None:
+    if column.dtype.kind == "f" and np.isnan(column).any():
+        raise DataError(_not_a_code(domain, name, "NaN", int(np.isnan(column).argmax())))
+
+
+def _check_type(domain: Domain, name: str, column: NDArray[Any]) -> None:
+    if column.dtype.kind in "biu":
+        return
+    if column.dtype.kind == "O":
+        bad = next((i for i, v in enumerate(column) if not isinstance(v, Integral)), None)
+        if bad is None:
+            return
+        raise DataError(_not_a_code(domain, name, column[bad], bad))
+    raise DataError(
+        f"codes must be integers, got {column.dtype} in column {name!r}; "
+        "cast whole numbers with astype(int), or encode labels and numbers with a Schema"
+    )
+
+
+def _not_a_code(domain: Domain, name: str, value: object, row: int) -> str:
+    return (
+        f"codes must be integers, column {name!r} holds {value} at row {row}; "
+        f"use 0 to {domain[name] - 1}, with a code of its own for missing values, "
+        "or encode the table with a Schema"
+    )
+
+
+def _check_range(domain: Domain, name: str, part: NDArray[Any], start: int) -> None:
+    size = domain[name]
+    if part.min() >= 0 and part.max() < size:
+        return
+    bad = int(np.argmax((part < 0) | (part >= size)))
+    raise DataError(
+        f"codes of column {name!r} must be from 0 to {size - 1}, "
+        f"got {part[bad]} at row {start + bad}; "
+        "correct the code, or declare a larger size in the domain"
+    )
+
+
+Column = NDArray[Any]
+
+
+class Series(Protocol):
+    """One column of a frame."""
+
+    def to_numpy(self) -> NDArray[Any]: ...
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """What pandas and polars frames have in common."""
+
+    @property
+    def columns(self) -> Iterable[str]: ...
+
+    def __getitem__(self, name: str, /) -> Series: ...
+
+
+Table = Mapping[str, Any] | Frame
+"""Named columns: a mapping of names to sequences, or a pandas or polars frame."""
+
+
+def named_columns(table: Table, names: Sequence[str]) -> list[Column]:
+    """The columns of these names, in this order, all of one length; others are left alone."""
+    found = list(table) if isinstance(table, Mapping) else list(table.columns)
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise DataError(
+            f"the table must have a column {missing[0]!r}, got columns {_shown(found)}; "
+            "rename a column, or leave the attribute out of the domain"
+        )
+    columns = [_column(table, name) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if column.ndim != 1:
+            raise DataError(
+                f"column {name!r} must be one column of values, got shape {column.shape}; "
+                "is the name used twice?"
+            )
+        if column.size != columns[0].size:
+            raise DataError(
+                f"all columns must have the same length, got {columns[0].size} values "
+                f"in {names[0]!r} and {column.size} in {name!r}"
+            )
+    return columns
+
+
+def _column(table: Table, name: str) -> Column:
+    return np.asarray(table[name] if isinstance(table, Mapping) else table[name].to_numpy())
+
+
+def _shown(names: Sequence[object]) -> str:
+    return (
+        ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "") if names else "none"
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

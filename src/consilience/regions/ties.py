@@ -24,7 +24,7 @@ from consilience.kernels.splitting import Below
 from consilience.kernels.tables import Edges
 from consilience.regions.lattice import intersection_closure, match_rows
 from consilience.regions.region_graph import Kind, RegionGraph
-from consilience.regions.wiring import Ints, Tables, engine_members, engine_order, row_map
+from consilience.regions.wiring import EngineTables, Ints, engine_members, engine_order, row_map
 
 WIDEST = 16
 """Tables of more attributes than this have too many subsets for the closed form; Prox-PGM has no such limit."""
@@ -49,8 +49,8 @@ class NodeEdges:
 class Ties:
     """Roots (tables with cells of their own) and nodes (what they must agree on), in engine order. Node 0 is the empty set."""
 
-    roots: Tables
-    nodes: Tables
+    roots: EngineTables
+    nodes: EngineTables
     down: NodeEdges
     """From each root to the nodes below it."""
     inner: NodeEdges
@@ -89,8 +89,8 @@ class Ties:
         _check_one_component(graph, rank, node_ranks)
         by_rank_size = sizes[list(order)]
         root_ranks = [tuple(sorted(rank[a] for a in t)) for t in tables]
-        nodes = Tables.of(node_ranks, by_rank_size)
-        root_tables = Tables.of(root_ranks, by_rank_size)
+        nodes = EngineTables.of(node_ranks, by_rank_size)
+        root_tables = EngineTables.of(root_ranks, by_rank_size)
         down = _node_edges(root_ranks, node_ranks, by_rank_size, strict=False)
         inner = _node_edges(node_ranks, node_ranks, by_rank_size, strict=True)
         length = np.array([len(s) for s in node_ranks])

@@ -32,7 +32,7 @@ from consilience.measurements import Measurement, Query
 from consilience.measurements.selections import Selections
 from consilience.mechanisms import Release, SelectionRelease
 from consilience.mechanisms.integer_queries import Centring
-from consilience.model.stored_queries import Arrays, QueryReader, QueryWriter
+from consilience.model.packing import Arrays, QueryReader, QueryWriter
 from consilience.privacy import Cost
 from consilience.privacy.ledger import sync_directory
 

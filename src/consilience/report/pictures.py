@@ -18,7 +18,7 @@ from consilience.regions import drawing
 from consilience.regions.region_graph import RegionGraph
 from consilience.report import charts
 from consilience.report.charts import LIGHT, chart_config, svg_to_png, to_png, to_svg
-from consilience.report.write import write_text
+from consilience.report.page import write_text
 from consilience.solvers.planner import Plan
 
 WIDTH = 560

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from consilience.report import charts
-from consilience.report.residuals import EDGES, POINTS
 from consilience.report.sections import AddChart, facts, figure, paragraph, percent
-from consilience.report.subject import Subject
+from consilience.report.subject import EDGES, POINTS, Subject
 from consilience.report.tables import ASSUMED, INFERRED, MEANING, MEASURED
 
 

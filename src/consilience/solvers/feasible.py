@@ -17,8 +17,7 @@ from consilience.kernels.tables import FLOOR
 from consilience.loop import Goal, iterate
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.solvers.beliefs import Beliefs
-from consilience.solvers.convex_gbp import Sweeps
+from consilience.solvers.convex_gbp import Beliefs, Sweeps
 
 POLISHED = 1e-11
 MOST_SWEEPS = 20_000

@@ -11,7 +11,7 @@ from consilience.kernels.tables import FLOOR
 from consilience.measurements import BoundLoss, Loss, SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.solvers.beliefs import Beliefs, Sweeper
+from consilience.solvers.convex_gbp import Beliefs, Sweeper
 
 INNER_FLOOR, INNER_SHARE, INNER_SWEEPS = 1e-10, 1e-6, 300
 LARGEST_EXPONENT, MOST_PIECES = 200.0, 1000

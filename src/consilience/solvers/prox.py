@@ -25,7 +25,7 @@ from consilience.loop import Check, Goal, Stop, iterate
 from consilience.measurements import Loss
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.beliefs import Beliefs
+from consilience.solvers.convex_gbp import Beliefs
 from consilience.solvers.feasible import polish
 from consilience.solvers.local import LocalProblem
 from consilience.solvers.mirror import mirror_descent

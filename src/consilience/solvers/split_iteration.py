@@ -126,20 +126,19 @@ class SplitIteration:
     # -- one step --------------------------------------------------------------------------------
 
     def step(self) -> None:
-        with threads_for(self.work):
-            self._solve_copies()
-            roots = self._roots()
-            self.projection.project(roots)
-            self.projection.spread(roots, RELAX, update=True)
+        self._project(update=True)
 
     def consistent(self) -> Buffer:
         """x, the consistent point that belongs to v; its statistics are in `projection.stats`. v stays as it is."""
+        self._project(update=False)
+        return self.x
+
+    def _project(self, *, update: bool) -> None:
         with threads_for(self.work):
             self._solve_copies()
             roots = self._roots()
             self.projection.project(roots)
-            self.projection.spread(roots, RELAX, update=False)
-        return self.x
+            self.projection.spread(roots, RELAX, update=update)
 
     def prox(self) -> Buffer:
         """z = prox(v), table by table in one compiled call."""

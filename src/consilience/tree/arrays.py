@@ -13,7 +13,14 @@ from consilience.domain import Buffer, CliqueVector, Layout
 from consilience.errors import PotentialError
 from consilience.kernels.hugin import Plan
 from consilience.regions.junction_tree import JunctionTree
-from consilience.regions.wiring import Ints, Tables, engine_members, engine_order, group, row_map
+from consilience.regions.wiring import (
+    EngineTables,
+    Ints,
+    engine_members,
+    engine_order,
+    group,
+    row_map,
+)
 from consilience.tree.elimination import align, sum_out
 
 SPLIT_CELLS = 1 << 15
@@ -34,8 +41,8 @@ class TreeArrays:
     order: tuple[int, ...]
     up: tuple[int, ...]
     level: Ints
-    cliques: Tables
-    below: Tables
+    cliques: EngineTables
+    below: EngineTables
     home: tuple[int, ...]
 
     @classmethod
@@ -51,10 +58,10 @@ class TreeArrays:
             order,
             tuple(number.get(rooted.up[c], -1) for c in rooted.order),
             np.array(rooted.level, np.int64),
-            Tables.of(
+            EngineTables.of(
                 engine_members(domain, order, [tree.cliques[c] for c in rooted.order]), sizes
             ),
-            Tables.of(
+            EngineTables.of(
                 [
                     *engine_members(domain, order, [rooted.separator[c] for c in rooted.below]),
                     *engine_members(domain, order, layout.cliques),
@@ -180,7 +187,7 @@ class TreeArrays:
         return log_partition
 
 
-def _views(values: Buffer, tables: Tables) -> list[Buffer]:
+def _views(values: Buffer, tables: EngineTables) -> list[Buffer]:
     ends = tables.at + tables.cells
     return [
         values[tables.at[i] : ends[i]].reshape([int(tables.sizes[a]) for a in m])

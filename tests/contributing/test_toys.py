@@ -99,9 +99,6 @@ def test_a_saved_model_keeps_its_answers_and_refuses_to_be_fitted_again(tmp_path
         again.stderr(("a", "b"), method="bootstrap")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a loaded model whose fit is unknown takes the closed form of least squares"
-)
 def test_a_loaded_model_does_not_take_its_unknown_estimator_for_least_squares(
     tmp_path: Path,
 ) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import consilience as cs
 from consilience.fits import Fit, LeastSquares
-from consilience.mechanisms import Calibrated, Mechanism, Release
-from consilience.mechanisms.mechanism import check_budget, check_call, check_source, exact_counts
-from consilience.privacy import Budget, Cost, Neighbours, Sigma, gaussian_sigma, marginals
+from consilience.mechanisms import Calibrated, Call, Mechanism, Release
+from consilience.mechanisms.mechanism import check_budget
+from consilience.privacy import Budget, Cost, Sigma, gaussian_sigma, marginals
 from consilience.solvers.planner import Plan
 
 
@@ -41,24 +41,16 @@ class CalibratedLargest(Calibrated[Largest]):
     cliques: tuple[tuple[str, ...], ...]
     sigma: Sigma
 
-    def measure(self, data, *, noise=None, ledger=None, progress=None) -> Release:
-        domain, whom = self.mechanism.workload.domain, self.budget.neighbours
-        check_source(data, domain, whom)
-        source = check_call(self.cost, noise, ledger)
-        counts = exact_counts(data, self.cliques)
-        if ledger is not None:
-            ledger.reserve(self.cost, str(self))
-        stddev = float(self.sigma.value)
-        found = tuple(
+    def draw(self, call: Call) -> Release:
+        counts = call.counts(self.cliques)
+        return call.release(
             cs.Measurement(
                 clique,
-                source.discrete_gaussian(counts[clique].astype(int), self.sigma).values,
-                stddev=stddev,
+                call.noise.discrete_gaussian(counts[clique].astype(int), self.sigma).values,
+                stddev=float(self.sigma.value),
             )
             for clique in self.cliques
         )
-        total = data.records if whom is Neighbours.REPLACE_ONE else None
-        return Release(domain, found, total, self.cost, source.private)
 
     def __str__(self) -> str:
         return f"Largest: {len(self.cliques)} tables, sigma {float(self.sigma.value):.6g}"

@@ -26,6 +26,7 @@ from consilience.progress import Progress, Step
 from consilience.regions import Kind
 
 if TYPE_CHECKING:
+    from consilience.model.fit import Fit
     from consilience.model.model import Model
 
 METHODS = ("auto", "closed-form", "bootstrap")
@@ -119,9 +120,9 @@ def _closed_form(model: Model, attributes: Clique, query: Query | None) -> Uncer
             f"closed-form standard errors need measurements of whole tables, got a query on {through.clique}; "
             "use method='bootstrap'"
         )
-    if model.fit is not None and not model.fit.closed_form:
+    if model.fit is None or not model.fit.closed_form:
         raise ConsilienceError(
-            f"closed-form standard errors are those of least squares, got a model by {type(model.fit).__name__}; "
+            f"closed-form standard errors are those of least squares, got a model by {_name(model.fit)}; "
             "use method='bootstrap'"
         )
     clique = model.domain.clique(attributes)
@@ -139,9 +140,14 @@ def _closed_form(model: Model, attributes: Clique, query: Query | None) -> Uncer
     return Uncertainty(np.sqrt(spread), np.zeros_like(spread), "closed-form", 0)
 
 
+def _name(fit: Fit | None) -> str:
+    return "an estimator that is not known" if fit is None else type(fit).__name__
+
+
 def _least_squares(model: Model) -> bool:
     """Whether the fit is least squares on whole tables, apart from non-negativity."""
-    plain = model.fit is None or (model.fit.closed_form and not model.fit.possible)
+    fit = model.fit
+    plain = fit is not None and fit.closed_form and not fit.possible
     return plain and _first_query(model) is None
 
 

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from common import load
+from common import Rows, load
 from scipy.optimize import brentq
 
 import consilience as cs
@@ -170,22 +170,14 @@ def main() -> None:
     truth = data.marginals(
         [every[i] for i in np.random.RandomState(0).choice(len(every), 32, replace=False)]
     )
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    done = set()
-    if args.out.exists():
-        with args.out.open() as rows:
-            done = {
-                (r["column"], float(r["epsilon"]), int(r["trial"])) for r in csv.DictReader(rows)
-            }
-    with args.out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        if not done:
-            writer.writeheader()
-        for trial, epsilon in itertools.product(range(1 if args.quick else args.trials), epsilons):
+    trials = range(1 if args.quick else args.trials)
+    with Rows(args.out, FIELDS, FIELDS[:3]) as rows:
+        for trial, epsilon in itertools.product(trials, epsilons):
             methods = columns(trial)
-            left = [c for c in chosen if (c, epsilon, trial) not in done]
             given = measure(truth, epsilon, trial)
-            for column in left:
+            for column in chosen:
+                if (column, epsilon, trial) in rows:
+                    continue
                 began = time.perf_counter()
                 row = cs.compare(
                     data.domain, given, truth=truth, methods={column: methods[column]}
@@ -193,16 +185,13 @@ def main() -> None:
                 if row.refused:
                     print(f"{column}: {row.refused}", flush=True)
                     continue
-                writer.writerow(
-                    {
-                        "column": column,
-                        "epsilon": epsilon,
-                        "trial": trial,
-                        "total_variation": round(row.total_variation, 6),
-                        "seconds": round(row.seconds, 2),
-                    }
+                rows.add(
+                    column=column,
+                    epsilon=str(epsilon),
+                    trial=trial,
+                    total_variation=str(round(row.total_variation, 6)),
+                    seconds=str(round(row.seconds, 2)),
                 )
-                file.flush()
                 print(
                     f"trial {trial} epsilon {epsilon:.4g} {column}: {row.total_variation:.4f} "
                     f"({time.perf_counter() - began:.1f} s)",

@@ -95,7 +95,7 @@ class Rows:
         self._done.add(self._key(shown))
 
     def _key(self, row: Mapping[str, str]) -> tuple[str, ...]:
-        return tuple(row[k] for k in self.keys)
+        return tuple(_shown(float(row[k]) if "." in row[k] else row[k]) for k in self.keys)
 
 
 def read_rows(path: pathlib.Path) -> list[dict[str, str]]:

@@ -17,7 +17,7 @@ import pathlib
 import time
 
 import numpy as np
-from common import load
+from common import Rows, load
 
 import consilience as cs
 from consilience.privacy import SeededNoise
@@ -117,24 +117,13 @@ def main() -> None:
     if args.quick:
         args.seeds, args.epsilons, args.variants = SEEDS[:1], [0.1], ["published"]
     data = load("adult")
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    done = set()
-    if args.out.exists():
-        with args.out.open() as rows:
-            done = {
-                (r["variant"], float(r["epsilon"]), int(r["seed"])) for r in csv.DictReader(rows)
-            }
-    with args.out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        if not done:
-            writer.writeheader()
+    with Rows(args.out, FIELDS, FIELDS[:3]) as rows:
         for variant, seed, epsilon in itertools.product(args.variants, args.seeds, args.epsilons):
-            if (variant, epsilon, seed) in done:
+            if (variant, epsilon, seed) in rows:
                 continue
             row = one_run(data, variant, epsilon, seed, args.blend, args.iterations)
-            shown = {k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()}
-            writer.writerow({"variant": variant, "epsilon": epsilon, "seed": seed, **shown})
-            file.flush()
+            shown = {k: str(round(v, 6)) if isinstance(v, float) else v for k, v in row.items()}
+            rows.add(variant=variant, epsilon=str(epsilon), seed=seed, **shown)
             print(
                 f"{variant} epsilon {epsilon:g} seed {seed}: total variation {row['fem_tv']:.4f} -> {row['model_tv']:.4f}, "
                 f"largest {row['fem_max']:.4f} -> {row['model_max']:.4f}, "

@@ -61,6 +61,7 @@ def panels(count: int, width: float = 4.2) -> tuple[Figure, list[Axes]]:
     return figure, list(np.atleast_1d(axes))
 
 
+LOG_LOG = {"xscale": "log", "yscale": "log"}
 LINES = {
     "exact": "-",
     "saturated": "--",
@@ -106,14 +107,7 @@ def figure_2c(rows: Rows) -> Figure:
                 curve(axis, found, f"{engine}, {selection}", color=colour, linestyle=line)
     for (engine, selection), points in FIGURE_2C.items():
         theirs(axis, points, f"{engine}, {selection}", {"saturated": "-", "exact": ":"}[engine])
-    finish(
-        axis,
-        "2c: one iteration, one thread",
-        "measured triples k",
-        "seconds",
-        xscale="log",
-        yscale="log",
-    )
+    finish(axis, "2c: one iteration, one thread", "measured triples k", "seconds", **LOG_LOG)
     return figure
 
 
@@ -126,14 +120,7 @@ def figure_3a(rows: Rows) -> Figure:
     curve(axis, by(rows, "k", "observed", method="even"), "with slack 0.1 (ours)", color="tab:blue")
     for label, points in HDMM.items():
         theirs(axis, points, label, {"expected": ":", "exact": "-.", "region graph": "--"}[label])
-    finish(
-        axis,
-        "3a: HDMM on fire, epsilon 1",
-        "3-way marginals k",
-        "RMSE (counts)",
-        xscale="log",
-        yscale="log",
-    )
+    finish(axis, "3a: HDMM on fire, epsilon 1", "3-way marginals k", "RMSE (counts)", **LOG_LOG)
     return figure
 
 

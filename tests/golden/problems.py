@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -649,29 +650,8 @@ def _inferred(method: str) -> dict[str, Any]:
     return {" ".join(c): t for c, t in zip(asked_for, tables, strict=True)}
 
 
-@problem
-def inferred_auto() -> dict[str, Any]:
-    return _inferred("auto")
-
-
-@problem
-def inferred_backbone() -> dict[str, Any]:
-    return _inferred("backbone")
-
-
-@problem
-def inferred_local() -> dict[str, Any]:
-    return _inferred("local")
-
-
-@problem
-def inferred_product() -> dict[str, Any]:
-    return _inferred("product")
-
-
-@problem
-def inferred_expanded() -> dict[str, Any]:
-    return _inferred("expanded")
+for _method in ("auto", "backbone", "local", "product", "expanded"):
+    PROBLEMS[f"inferred_{_method}"] = partial(_inferred, _method)
 
 
 @problem

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from consilience.domain import Domain, Workload
 from consilience.mechanisms import Gaussian, Laplace, Mechanism
@@ -15,6 +20,21 @@ from consilience.records import Dataset
 DOMAIN = Domain({"age": 5, "sex": 2, "region": 3, "income": 4})
 WORKLOAD = Workload(DOMAIN, [("age", "sex"), ("sex", "region"), ("region", "income"), ("age",)])
 WEIGHTS = {("age", "sex"): 4, ("sex", "region"): 1, ("region", "income"): 2.5, ("age",): 0.5}
+
+
+FIRE_TRIPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 455)
+"""How many of fire's triples the paper's experiment measures."""
+
+
+def fire_workload(k: int) -> Workload:
+    """k triples of the fire data's attributes, drawn as the authors do; only the domain is read."""
+    folder = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    if not (folder / "fire-domain.json").exists():
+        pytest.skip(f"needs the fire domain in {folder}; set CONSILIENCE_DATA")
+    domain = Domain(json.loads((folder / "fire-domain.json").read_text()))
+    triples = list(combinations(domain.attributes, 3))
+    chosen = np.random.RandomState(0).choice(455, k, replace=False)
+    return Workload(domain, [triples[i] for i in chosen])
 
 
 @dataclass(frozen=True)

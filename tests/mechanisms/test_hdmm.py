@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from dataclasses import replace
-from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import consilience.mechanisms.integer_queries
+from consilience import fits
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, ConsilienceError, DataError, DomainError
-from consilience.fits import (
-    LaplaceLikelihood,
-    LeastSquares,
-    NormCut,
-    PossibleCells,
-    SelectionLikelihood,
-    Shrunk,
-    load,
-)
 from consilience.measurements import Kronecker, Prefix, Ranges
 from consilience.mechanisms import HDMM, Laplace
 from consilience.mechanisms.fixed import Part
@@ -40,7 +28,7 @@ from consilience.privacy import (
 )
 from consilience.progress import Step
 from consilience.records import Dataset
-from mechanisms.cases import DOMAIN, WORKLOAD, people
+from mechanisms.cases import DOMAIN, FIRE_TRIPLES, WORKLOAD, fire_workload, people
 
 DATA = people(400)
 PURE = Budget(epsilon=1, neighbours="add-remove")
@@ -161,7 +149,7 @@ def test_a_call_gives_a_consistent_model(name, budget, tmp_path):
         assert result.model.total == DATA.records
     path = tmp_path / "model"
     result.model.save(path)
-    np.testing.assert_array_equal(load(path).tau.values, result.model.tau.values)
+    np.testing.assert_array_equal(fits.load(path).tau.values, result.model.tau.values)
 
 
 @pytest.mark.parametrize("name", BUILDS)
@@ -203,21 +191,14 @@ def test_prefixes_are_answered_better_than_from_cells():
 
 # -- the experiment of the paper -----------------------------------------------------------------------
 
-FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[3] / "shared" / "data"))
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 455)
 LISTED = (1.414, 1.924, 4.140, 8.886, 17.586, 28.673, 58.199, 112.04, 227.32, 399.31)
-EXPECTED = dict(zip(SIZES, LISTED, strict=True))
+EXPECTED = dict(zip(FIRE_TRIPLES, LISTED, strict=True))
 
 
 @pytest.mark.parametrize("k", EXPECTED)
 def test_expected_rmse_on_fire(k):
-    if not (FOLDER / "fire-domain.json").exists():
-        pytest.skip(f"needs the fire domain in {FOLDER}; set CONSILIENCE_DATA")
-    domain = Domain(json.loads((FOLDER / "fire-domain.json").read_text()))
-    triples = list(combinations(domain.attributes, 3))
-    chosen = np.random.RandomState(0).choice(455, k, replace=False)
-    workload = Workload(domain, [triples[i] for i in chosen])
-    ready = HDMM(workload, fit=LeastSquares(consistency="local")).calibrate(PURE)
+    workload = fire_workload(k)
+    ready = HDMM(workload, fit=fits.LeastSquares(consistency="local")).calibrate(PURE)
     assert 0.9 * EXPECTED[k] < ready.expected_overall_rmse <= 1.005 * EXPECTED[k]
 
 
@@ -251,7 +232,7 @@ def audited(name: str, neighbours: str, runs: int):
     amounts, queries = AUDITED[name]
     domain = Domain({"run": runs, "a": 4, "b": 2})
     workload = Workload(domain, [("run", "a"), ("run", "b")])
-    return HDMM(workload, queries, fit=LeastSquares(consistency="local")).calibrate(
+    return HDMM(workload, queries, fit=fits.LeastSquares(consistency="local")).calibrate(
         Budget(**amounts, neighbours=neighbours)
     )
 
@@ -354,27 +335,27 @@ REFUSED = [
         "at most 2048 values, got 5000 for 'x'; merge values",
     ),
     (
-        lambda: HDMM(WORKLOAD, QUERIES, fit=Shrunk()),
+        lambda: HDMM(WORKLOAD, QUERIES, fit=fits.Shrunk()),
         ConsilienceError,
         "Shrunk needs plain tables, got queries for 'age'",
     ),
     (
-        lambda: HDMM(WORKLOAD, QUERIES, fit=NormCut()),
+        lambda: HDMM(WORKLOAD, QUERIES, fit=fits.NormCut()),
         ConsilienceError,
         "NormCut needs plain tables, got queries for 'age'",
     ),
     (
-        lambda: HDMM(WORKLOAD, QUERIES, fit=LaplaceLikelihood()),
+        lambda: HDMM(WORKLOAD, QUERIES, fit=fits.LaplaceLikelihood()),
         ConsilienceError,
         "LaplaceLikelihood needs plain tables",
     ),
     (
-        lambda: HDMM(WORKLOAD, QUERIES, fit=PossibleCells()),
+        lambda: HDMM(WORKLOAD, QUERIES, fit=fits.PossibleCells()),
         ConsilienceError,
         "leave out fit= or queries=",
     ),
     (
-        lambda: HDMM(WORKLOAD, fit=SelectionLikelihood()).calibrate(LOOSE),
+        lambda: HDMM(WORKLOAD, fit=fits.SelectionLikelihood()).calibrate(LOOSE),
         ConsilienceError,
         "fits the choices of FEM and DualQuery (Selections), got tables with",
     ),
@@ -386,13 +367,13 @@ REFUSED = [
         "Laplace noise spends a pure epsilon",
     ),
     (
-        lambda: HDMM(WORKLOAD, fit=Shrunk()).calibrate(PURE),
+        lambda: HDMM(WORKLOAD, fit=fits.Shrunk()).calibrate(PURE),
         ConsilienceError,
         "Shrunk takes gaussian noise, got laplace noise",
     ),
     (lambda: HDMM(WORKLOAD).calibrate(1.0), BudgetError, "calibrated to a Budget"),
     (
-        lambda: HDMM(WORKLOAD, fit=LeastSquares(consistency="very")).calibrate(PURE),
+        lambda: HDMM(WORKLOAD, fit=fits.LeastSquares(consistency="very")).calibrate(PURE),
         ConsilienceError,
         "consistency",
     ),
@@ -412,7 +393,7 @@ def test_the_impossible_is_refused_before_anything_is_spent(make, error, words):
 
 
 def test_a_prior_takes_gaussian_noise():
-    assert HDMM(WORKLOAD, fit=Shrunk()).calibrate(LOOSE).strategy.law == "gaussian"
+    assert HDMM(WORKLOAD, fit=fits.Shrunk()).calibrate(LOOSE).strategy.law == "gaussian"
 
 
 def test_answers_beyond_64_bits_are_refused(tmp_path):

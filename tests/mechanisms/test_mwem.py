@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consilience import fits
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import (
     BudgetError,
@@ -18,14 +19,6 @@ from consilience.errors import (
     DomainError,
     InsufficientBudgetError,
     MeasurementError,
-)
-from consilience.fits import (
-    LaplaceLikelihood,
-    LeastSquares,
-    NormCut,
-    PossibleCells,
-    SelectionLikelihood,
-    Shrunk,
 )
 from consilience.measurements import Measurement
 from consilience.mechanisms import MWEM
@@ -134,8 +127,12 @@ BUILDS = [
     ({"noise": "uniform"}, ConsilienceError, "got 'uniform'"),
     ({"allowance": "some"}, ConsilienceError, "allowance 'noise' or 'cells'"),
     ({"select_share": 1}, ConsilienceError, "select_share must be between 0 and 1, got 1"),
-    ({"fit": "mine"}, ConsilienceError, "fit must be an estimator such as LeastSquares(), got"),
-    ({"fit": LeastSquares}, ConsilienceError, "; call it"),
+    (
+        {"fit": "mine"},
+        ConsilienceError,
+        "fit must be an estimator such as LeastSquares(), got",
+    ),
+    ({"fit": fits.LeastSquares}, ConsilienceError, "; call it"),
 ]
 
 
@@ -170,9 +167,19 @@ CALIBRATES = [
         BudgetError,
         "enough for 3; lower rounds= or per_round=, or raise the budget",
     ),
-    ({"fit": Shrunk()}, PURE, ConsilienceError, "Shrunk takes gaussian noise, got laplace noise"),
-    ({"fit": SelectionLikelihood()}, PURE, ConsilienceError, "fits the choices of FEM and Dual"),
-    ({"fit": LeastSquares("very")}, PURE, ConsilienceError, "consistency must be"),
+    (
+        {"fit": fits.Shrunk()},
+        PURE,
+        ConsilienceError,
+        "Shrunk takes gaussian noise, got laplace noise",
+    ),
+    (
+        {"fit": fits.SelectionLikelihood()},
+        PURE,
+        ConsilienceError,
+        "fits the choices of FEM and Dual",
+    ),
+    ({"fit": fits.LeastSquares("very")}, PURE, ConsilienceError, "consistency must be"),
     (
         {},
         Budget(epsilon=1e-9, neighbours="add-remove"),
@@ -192,13 +199,13 @@ def test_a_calibration_refuses(options, budget, error, words):
 def test_a_likelihood_of_plain_tables_refuses_one_inside_another():
     nested = Workload(DOMAIN, [("age", "sex"), ("age",), ("region", "income")])
     with pytest.raises(ConsilienceError, match="measured once and none inside another"):
-        MWEM(nested, 1, fit=LaplaceLikelihood())
-    assert MWEM(PAIRS, 1, fit=LaplaceLikelihood()).calibrate(PURE)
+        MWEM(nested, 1, fit=fits.LaplaceLikelihood())
+    assert MWEM(PAIRS, 1, fit=fits.LaplaceLikelihood()).calibrate(PURE)
 
 
 def test_a_fit_refuses_before_a_mechanism_has_it():
     with pytest.raises(ConsilienceError, match="tolerance must be positive"):
-        MWEM(PAIRS, fit=LeastSquares(tolerance=0))
+        MWEM(PAIRS, fit=fits.LeastSquares(tolerance=0))
 
 
 # -- a run -----------------------------------------------------------------------------------------
@@ -265,7 +272,7 @@ def test_an_interrupted_fit_is_made_up_for(monkeypatch):
         def stop(self, *args, **options):
             raise KeyboardInterrupt
 
-        patched.setattr(PossibleCells, "__call__", stop)
+        patched.setattr(fits.PossibleCells, "__call__", stop)
         with pytest.raises(KeyboardInterrupt):
             next(run)
     assert len(run.release.measurements) == 2, "what was drawn is kept"
@@ -332,9 +339,9 @@ def test_without_noise_to_speak_of_the_worst_is_chosen(allowance):
     weights = {c: 1.0 + i % 2 for i, c in enumerate(PAIRS)}
     workload = Workload(DOMAIN, weights)
     budget = Budget(epsilon=9e5, neighbours="replace-one")
-    ready = MWEM(workload, 5, allowance=allowance, fit=LeastSquares(consistency="local")).calibrate(
-        budget
-    )
+    ready = MWEM(
+        workload, 5, allowance=allowance, fit=fits.LeastSquares(consistency="local")
+    ).calibrate(budget)
     per_cell = 1.0 if allowance == "cells" else mean_absolute(ready.width)
     exact = DATA.marginals(PAIRS)
     model, left = None, list(PAIRS)
@@ -428,16 +435,16 @@ def test_seeded_runs_repeat_and_are_marked():
 
 
 FITS = [
-    PossibleCells(),
-    LeastSquares(),
-    LeastSquares("local"),
-    LeastSquares("factor"),
-    LeastSquares("global"),
-    LeastSquares(RegionGraph.saturated(DOMAIN, PAIRS)),
-    LeastSquares(solver="prox", tolerance=1e-3),
-    Shrunk(),
-    LaplaceLikelihood(),
-    NormCut(),
+    fits.PossibleCells(),
+    fits.LeastSquares(),
+    fits.LeastSquares("local"),
+    fits.LeastSquares("factor"),
+    fits.LeastSquares("global"),
+    fits.LeastSquares(RegionGraph.saturated(DOMAIN, PAIRS)),
+    fits.LeastSquares(solver="prox", tolerance=1e-3),
+    fits.Shrunk(),
+    fits.LaplaceLikelihood(),
+    fits.NormCut(),
 ]
 
 
@@ -468,7 +475,7 @@ def test_a_warm_refit_is_the_cold_one_and_shorter():
     codes = np.minimum(rng.geometric(0.3, (2000, 5)) - 1, 11)
     tables = Dataset(codes, domain).marginals(all_marginals(domain, 2))
     made = [Measurement(c, t + rng.normal(0, 20, t.shape), stddev=20.0) for c, t in tables.items()]
-    fit, warm = LeastSquares(tolerance=1e-9).in_rounds(), None
+    fit, warm = fits.LeastSquares(tolerance=1e-9).in_rounds(), None
     saved = 0
     for k in range(1, len(made) + 1):
         cold = fit(domain, made[:k], 2000.0)
@@ -483,7 +490,7 @@ def test_a_warm_refit_is_the_cold_one_and_shorter():
 def test_the_default_fits_the_exact_model_and_other_fits_local_tables():
     budget = Budget(epsilon=20, neighbours="replace-one")
     ready = MWEM(PAIRS, 3).calibrate(budget)
-    assert isinstance(ready.fit, PossibleCells)
+    assert isinstance(ready.fit, fits.PossibleCells)
     run = ready.start(DATA, noise=SeededNoise(seed=0))
     made = list(run)[-1].model
     assert made.diagnostics.status == "stopped early"
@@ -499,7 +506,7 @@ def test_the_default_fits_the_exact_model_and_other_fits_local_tables():
         )
     again = ready.reconstruct(run.release).model
     np.testing.assert_allclose(again.tau.values, made.tau.values, atol=0.01)
-    for asked in (LeastSquares("local"), LeastSquares(solver="splitting")):
+    for asked in (fits.LeastSquares("local"), fits.LeastSquares(solver="splitting")):
         other = MWEM(PAIRS, 3, fit=asked).calibrate(budget)(DATA, noise=SeededNoise(seed=0)).model
         assert other.tree is None
         assert "exact" not in other.diagnostics.method
@@ -507,14 +514,14 @@ def test_the_default_fits_the_exact_model_and_other_fits_local_tables():
 
 def test_room_is_the_planners():
     triples = all_marginals(DOMAIN, 3).cliques
-    prices = sorted(LeastSquares("local").plan(DOMAIN, [c]).bytes for c in PAIRS)
-    tight = LeastSquares("local", memory=prices[len(prices) // 2])
+    prices = sorted(fits.LeastSquares("local").plan(DOMAIN, [c]).bytes for c in PAIRS)
+    tight = fits.LeastSquares("local", memory=prices[len(prices) // 2])
     assert not Room(DOMAIN, triples, tight).all_fit
     small = Room(DOMAIN, tuple(PAIRS), tight)
     assert small.left([], list(PAIRS)) == tuple(c for c in PAIRS if small._fits([c]))
     first, rest = PAIRS.cliques[:3], PAIRS.cliques[3:]
-    least = min(LeastSquares("global").plan(DOMAIN, [*first, c]).bytes for c in rest)
-    wide = LeastSquares("global", memory=least)
+    least = min(fits.LeastSquares("global").plan(DOMAIN, [*first, c]).bytes for c in rest)
+    wide = fits.LeastSquares("global", memory=least)
     room = Room(DOMAIN, tuple(PAIRS), wide)
     open_ones = room.left(PAIRS.cliques[:3], list(PAIRS))
     assert set(PAIRS.cliques[:3]) <= set(open_ones)
@@ -525,9 +532,9 @@ def test_room_is_the_planners():
 
 def test_global_runs_stop_where_no_candidate_fits():
     budget = Budget(epsilon=30, neighbours="replace-one")
-    one_by_one = [LeastSquares("global").plan(DOMAIN, [c]).bytes for c in PAIRS]
+    one_by_one = [fits.LeastSquares("global").plan(DOMAIN, [c]).bytes for c in PAIRS]
     ready = MWEM(
-        PAIRS, 6, fit=LeastSquares(consistency="global", memory=max(one_by_one))
+        PAIRS, 6, fit=fits.LeastSquares(consistency="global", memory=max(one_by_one))
     ).calibrate(budget)
     release = ready.measure(DATA, noise=SeededNoise(seed=0))
     assert 1 <= len(release.measurements) < 6

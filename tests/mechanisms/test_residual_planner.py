@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from dataclasses import replace
-from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,7 +27,7 @@ from consilience.privacy import (
     run_audit,
 )
 from consilience.records import Dataset
-from mechanisms.cases import DOMAIN, WORKLOAD, people
+from mechanisms.cases import DOMAIN, FIRE_TRIPLES, WORKLOAD, fire_workload, people
 
 DATA = people(400)
 BUDGETS = [
@@ -44,20 +40,13 @@ RELATIONS = list(Neighbours)
 
 # -- the plan --------------------------------------------------------------------------------------------
 
-FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[3] / "shared" / "data"))
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 455)
 LISTED = (1.000, 1.105, 1.629, 2.392, 3.324, 3.965, 5.647, 7.630, 10.67, 13.83)
-UNIT_RMSE = dict(zip(SIZES, LISTED, strict=True))
+UNIT_RMSE = dict(zip(FIRE_TRIPLES, LISTED, strict=True))
 
 
 @pytest.mark.parametrize("k", UNIT_RMSE)
 def test_expected_rmse_at_unit_sigma_on_fire(k):
-    if not (FOLDER / "fire-domain.json").exists():
-        pytest.skip(f"needs the fire domain in {FOLDER}; set CONSILIENCE_DATA")
-    domain = Domain(json.loads((FOLDER / "fire-domain.json").read_text()))
-    triples = list(combinations(domain.attributes, 3))
-    chosen = np.random.RandomState(0).choice(455, k, replace=False)
-    workload = Workload(domain, [triples[i] for i in chosen])
+    workload = fire_workload(k)
     plan = ResidualPlan.of(workload, Neighbours.ADD_REMOVE)
     assert plan.unit_rmse == pytest.approx(UNIT_RMSE[k], rel=1e-3)
 

@@ -12,18 +12,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.sparse.linalg import aslinearoperator
 
+from consilience import fits
 from consilience.domain import Domain
 from consilience.errors import ModelFileError
-from consilience.fits import (
-    Fit,
-    LaplaceLikelihood,
-    LeastSquares,
-    NormCut,
-    PossibleCells,
-    Shrunk,
-    load,
-    reconstruct,
-)
 from consilience.measurements import Kronecker, Measurement, Prefix, Ranges
 from consilience.model import Model
 from consilience.model.packing import VERSION
@@ -34,11 +25,11 @@ SIX = np.arange(24.0).reshape(4, 6)
 
 
 def fitted(**settings) -> Model:
-    return by(LeastSquares(**settings))
+    return by(fits.LeastSquares(**settings))
 
 
-def by(fit: Fit) -> Model:
-    return reconstruct(D, noisy(D, "ab bcd de", 1, (20.0, 5.0)), RECORDS, fit)
+def by(fit: fits.Fit) -> Model:
+    return fits.reconstruct(D, noisy(D, "ab bcd de", 1, (20.0, 5.0)), RECORDS, fit)
 
 
 def with_queries() -> Model:
@@ -63,7 +54,7 @@ def with_queries() -> Model:
         Measurement(("d", "e"), np.full((2, 3), 160.0), stddev=7.0),
         Measurement((), [RECORDS], stddev=1.5),
     ]
-    return reconstruct(D, made, fit=LeastSquares(iterations=20))
+    return fits.reconstruct(D, made, fit=fits.LeastSquares(iterations=20))
 
 
 MODELS = {
@@ -71,18 +62,18 @@ MODELS = {
     "global": lambda: fitted(consistency="global"),
     "factor, prox": lambda: fitted(consistency="factor", solver="prox", iterations=3),
     "no iterations": lambda: fitted(iterations=0),
-    "total estimated": lambda: reconstruct(D, noisy(D, "ab cd", 2, noise="laplace")),
+    "total estimated": lambda: fits.reconstruct(D, noisy(D, "ab cd", 2, noise="laplace")),
     "impossible cells": lambda: fitted(possible={("d", "e"): np.array([[1, 1, 0], [1, 1, 1]]) > 0}),
     "own graph": lambda: fitted(
         consistency=RegionGraph.saturated(D, cliques_of("abc bcd cde")).with_counting_numbers(0.3)
     ),
     "queries": with_queries,
-    "shrunk": lambda: by(Shrunk(seed=3)),
-    "norm-cut": lambda: by(NormCut()),
-    "Laplace likelihood": lambda: reconstruct(
-        D, noisy(D, "ab bc", 2, noise="laplace"), fit=LaplaceLikelihood(tolerance=1e-4)
+    "shrunk": lambda: by(fits.Shrunk(seed=3)),
+    "norm-cut": lambda: by(fits.NormCut()),
+    "Laplace likelihood": lambda: fits.reconstruct(
+        D, noisy(D, "ab bc", 2, noise="laplace"), fit=fits.LaplaceLikelihood(tolerance=1e-4)
     ),
-    "possible cells": lambda: by(PossibleCells()),
+    "possible cells": lambda: by(fits.PossibleCells()),
     "without a fit": lambda: replace(fitted(), fit=None),
     "without plan": lambda: replace(
         fitted(), diagnostics=replace(fitted().diagnostics, plan=None, bound=-np.inf)
@@ -138,9 +129,9 @@ def assert_same_fit(one: Model, other: Model) -> None:
 def test_a_model_loads_bit_for_bit(name: str, tmp_path: Path) -> None:
     model = MODELS[name]()
     model.save(tmp_path / "model.npz")
-    assert_same(model, load(tmp_path / "model.npz"))
+    assert_same(model, fits.load(tmp_path / "model.npz"))
     # Loaded and saved again: the very same bytes.
-    load(str(tmp_path / "model.npz")).save(tmp_path / "again")
+    fits.load(str(tmp_path / "model.npz")).save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "model.npz").read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["again", "model.npz"]
 
@@ -148,7 +139,7 @@ def test_a_model_loads_bit_for_bit(name: str, tmp_path: Path) -> None:
 def test_a_loaded_model_answers_and_refits(tmp_path: Path) -> None:
     model = fitted()
     model.save(tmp_path / "m.npz")
-    other = load(tmp_path / "m.npz")
+    other = fits.load(tmp_path / "m.npz")
     np.testing.assert_array_equal(other.marginal(("d", "b")), model.marginal(("d", "b")))
     for method in ("closed-form", "bootstrap"):
         one, two = (m.stderr(("d", "b"), method=method, replicates=3) for m in (model, other))
@@ -170,12 +161,12 @@ def test_any_names_and_sizes_survive(tmp_path_factory, names, sizes, seed) -> No
         )
         for c in (names[:2], names[-1:])
     ]
-    model = reconstruct(
-        domain, made, total=float(rng.uniform(1, 1e9)), fit=LeastSquares(iterations=2)
+    model = fits.reconstruct(
+        domain, made, total=float(rng.uniform(1, 1e9)), fit=fits.LeastSquares(iterations=2)
     )
     path = tmp_path_factory.mktemp("files") / "m.npz"
     model.save(path)
-    assert_same(model, load(path))
+    assert_same(model, fits.load(path))
 
 
 def test_huge_and_infinite_numbers_of_a_plan_survive(tmp_path: Path) -> None:
@@ -189,16 +180,16 @@ def test_huge_and_infinite_numbers_of_a_plan_survive(tmp_path: Path) -> None:
     huge = replace(plan, bytes=8 * cells, seconds=float("inf"), options=(option,))
     changed = replace(model, diagnostics=replace(model.diagnostics, plan=huge))
     changed.save(tmp_path / "m.npz")
-    assert load(tmp_path / "m.npz").diagnostics.plan == huge
+    assert fits.load(tmp_path / "m.npz").diagnostics.plan == huge
 
 
 def test_a_query_that_is_code_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     code = aslinearoperator(SIX)
-    model = reconstruct(
+    model = fits.reconstruct(
         D,
         [Measurement(("a", "b"), SIX @ np.ones(6), stddev=1.0, query=code)],
         total=6.0,
-        fit=LeastSquares(iterations=2),
+        fit=fits.LeastSquares(iterations=2),
     )
     with pytest.raises(
         ModelFileError, match=r"queries that are numbers, got Operator.*as a matrix"
@@ -212,7 +203,7 @@ def test_a_query_that_is_code_is_refused_before_anything_is_written(tmp_path: Pa
 
 def refused(path: Path, words: str) -> None:
     with pytest.raises(ModelFileError, match=words) as caught:
-        load(path)
+        fits.load(path)
     assert "\n" not in str(caught.value)
 
 
@@ -345,7 +336,7 @@ def test_a_flipped_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
         changed[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(bytes(changed))
         try:
-            assert_same(model, load(path))
+            assert_same(model, fits.load(path))
         except ModelFileError:
             noticed += 1
     assert noticed > 0.8 * len(places)

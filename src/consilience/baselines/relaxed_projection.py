@@ -196,17 +196,15 @@ class _Working:
     value: float = np.inf
 
 
+@dataclass(frozen=True)
 class _Adam:
     """Adam (Kingma and Ba 2015) on the parameters of a mixture, as a method of the loop."""
 
-    def __init__(
-        self, wiring: ProductWiring, bound: BoundLoss, scale: float, rate: float, first: Buffer
-    ) -> None:
-        self.wiring = wiring
-        self.bound = bound
-        self.scale = scale
-        self.rate = rate
-        self.first = first
+    wiring: ProductWiring
+    bound: BoundLoss
+    scale: float
+    rate: float
+    first: Buffer
 
     def start(self) -> _Working:
         return _Working(self.first, np.zeros_like(self.first), np.zeros_like(self.first))

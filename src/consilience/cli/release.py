@@ -18,6 +18,7 @@ from consilience.privacy import SeededNoise
 from consilience.release import Published, check_unpaid, release, resume
 from consilience.release.folder import check_target
 from consilience.release.standard_errors import METHODS
+from consilience.status import STOPPED_EARLY
 
 
 @click.command("release")
@@ -170,5 +171,7 @@ def _show(output: Output, published: Published) -> None:
     output.show(
         f"{published.path}: {tables:,} tables, {facts['mark']}; {d.method}, {d.status}{gap}"
     )
-    if not d.converged:
+    if d.status == STOPPED_EARLY.name:
+        output.say(f"the reconstruction was {d.status} {d.advice}")
+    elif not d.converged:
         output.say(f"the reconstruction did not reach its tolerance: {d.advice}", "yellow")

@@ -6,7 +6,7 @@ of one to four bytes. Many marginals are counted in one scan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -54,6 +54,11 @@ def kind_of(type_name: str) -> Kind:
     return "day" if name.startswith("TIMESTAMP") else _KINDS.get(name, "text")
 
 
+def _between(operator: str) -> Callable[[Sql, Sql], Sql]:
+    """A method that writes this operator between two expressions."""
+    return lambda left, right: Sql(f"({left} {operator} {right})")
+
+
 @dataclass(frozen=True, eq=False)
 class Sql:
     """A piece of SQL. Operators put it together; == is SQL's."""
@@ -66,26 +71,22 @@ class Sql:
     def __eq__(self, other: object) -> Sql:  # type: ignore[override]
         return Sql(f"({self} = {other})")
 
-    def __lt__(self, other: Sql) -> Sql:
-        return Sql(f"({self} < {other})")
+    __lt__ = _between("<")
+    __gt__ = _between(">")
+    __add__ = _between("+")
+    __sub__ = _between("-")
+    __mul__ = _between("*")
+    __and__ = _between("AND")
+    __or__ = _between("OR")
 
-    def __gt__(self, other: Sql) -> Sql:
-        return Sql(f"({self} > {other})")
 
-    def __add__(self, other: Sql) -> Sql:
-        return Sql(f"({self} + {other})")
+def _of(form: str):
+    """A method that writes its argument into this form."""
 
-    def __sub__(self, other: Sql) -> Sql:
-        return Sql(f"({self} - {other})")
+    def written(self: DuckDB, x: Sql) -> Sql:
+        return Sql(form.format(x))
 
-    def __mul__(self, other: Sql) -> Sql:
-        return Sql(f"({self} * {other})")
-
-    def __and__(self, other: Sql) -> Sql:
-        return Sql(f"({self} AND {other})")
-
-    def __or__(self, other: Sql) -> Sql:
-        return Sql(f"({self} OR {other})")
+    return written
 
 
 class DuckDB:
@@ -104,11 +105,9 @@ class DuckDB:
     def null(self) -> Sql:
         return Sql("CAST(NULL AS INTEGER)")
 
-    def is_null(self, x: Sql) -> Sql:
-        return Sql(f"({x} IS NULL)")
+    is_null = _of("({} IS NULL)")
 
-    def is_nan(self, x: Sql) -> Sql:
-        return Sql(f"isnan({x})")
+    is_nan = _of("isnan({})")
 
     def negate(self, condition: Sql) -> Sql:
         return Sql(f"(NOT {condition})")
@@ -116,8 +115,7 @@ class DuckDB:
     def trim(self, x: Sql) -> Sql:
         return Sql(f"trim({x}, {text_literal(BLANKS)})")
 
-    def lower(self, x: Sql) -> Sql:
-        return Sql(f"lower({x})")
+    lower = _of("lower({})")
 
     def matches(self, x: Sql, pattern: str) -> Sql:
         return Sql(f"regexp_matches({x}, {text_literal(pattern)})")
@@ -125,21 +123,17 @@ class DuckDB:
     def part(self, x: Sql, start: int, length: int) -> Sql:
         return Sql(f"substring({x}, {start}, {length})")
 
-    def to_number(self, x: Sql) -> Sql:
-        return Sql(f"TRY_CAST({x} AS DOUBLE)")
+    to_number = _of("TRY_CAST({} AS DOUBLE)")
 
-    def to_whole(self, x: Sql) -> Sql:
-        return Sql(f"TRY_CAST({x} AS INTEGER)")
+    to_whole = _of("TRY_CAST({} AS INTEGER)")
 
-    def to_text(self, x: Sql) -> Sql:
-        return Sql(f"CAST({x} AS VARCHAR)")
+    to_text = _of("CAST({} AS VARCHAR)")
 
     def year_month_day(self, x: Sql) -> tuple[Sql, Sql, Sql]:
         year, month, day = (Sql(f"extract('{p}' FROM {x})") for p in ("year", "month", "day"))
         return year, month, day
 
-    def to_day(self, x: Sql) -> Sql:
-        return Sql(f"TRY_CAST({x} AS DATE)")
+    to_day = _of("TRY_CAST({} AS DATE)")
 
     def divide(self, x: Sql, by: int) -> Sql:
         return Sql(f"({x} // {by})")

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from consilience.domain import Clique, CliqueVector, Domain
-from consilience.fits.graph_fit import model_of
+from consilience.fits.graph_fit import Planned, model_of
 from consilience.fits.least_squares import LeastSquares
 from consilience.measurements import SquaredLoss
 from consilience.memory import parse_bytes
@@ -64,11 +64,12 @@ class PossibleCells(Fit):
         part = loss.separable()
         noisy = NoisyTables(part.targets, part.weights)
         same = warm is not None and warm.cliques == loss.cliques
+        plan = None if warm is not None else self.plan(domain, loss.cliques)
+        progress(Planned("planning", 1, 1, plan=plan))
         if same and warm is not None and warm.tree is not None:
-            grown, plan, graph = GrowingModel.refitted(warm.tree, noisy), None, warm.graph
+            grown, graph = GrowingModel.refitted(warm.tree, noisy), warm.graph
         else:
             grown = self._grown(domain, loss, noisy, warm, progress)
-            plan = None if warm is not None else self.plan(domain, loss.cliques)
             graph = RegionGraph.saturated(domain, loss.cliques) if plan is None else plan.graph
         if grown.backbone is None:
             return replace(self._local.fitted(loss, total_known, warm, progress), fit=self)

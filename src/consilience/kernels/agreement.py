@@ -179,24 +179,18 @@ def _agree_nearby(
 ) -> float:  # fmt: skip
     """The short road for the i-th child; the logarithm of the mean's mass comes back."""
     n, first, last = belief.size, children.ptr[i], children.ptr[i + 1]
-    msg, drift, edge, parent, msg_at = (
-        messages.cells,
-        messages.drift,
-        children.edge,
-        edges.parent,
-        edges.msg_at,
-    )
+    msg, edge, msg_at = messages.cells, children.edge, edges.msg_at
     for f in range(first, last):
         e = edge[f]
         lo = msg_at[e]
-        _short_ratios(msg[lo : lo + n], inverse, mean, kappa[parent[e]] / share)
+        _short_ratios(msg[lo : lo + n], inverse, mean, kappa[edges.parent[e]] / share)
     log_mass = scalar_log(_short_mass(belief, mean))
     mean -= log_mass
     for f in range(first, last):
         lo = msg_at[edge[f]]
         cells = msg[lo : lo + n]
         if track:
-            _note(cells, drift[lo : lo + n], mean, w)
+            _note(cells, messages.drift[lo : lo + n], mean, w)
         _short_factors(cells, mean, w)
     _short_move(belief, mean, w)
     return log_mass
@@ -209,13 +203,7 @@ def _agree(
 ) -> tuple[float, float]:  # fmt: skip
     """The general road for the i-th child; the logarithm of the mean's mass and the damping that was used come back."""
     n, first, last = belief.size, children.ptr[i], children.ptr[i + 1]
-    msg, drift, edge, parent, msg_at = (
-        messages.cells,
-        messages.drift,
-        children.edge,
-        edges.parent,
-        edges.msg_at,
-    )
+    msg, edge, msg_at = messages.cells, children.edge, edges.msg_at
     old = belief.copy()
     _logarithms(old)
     _mix(old, mean, own / share)
@@ -224,7 +212,7 @@ def _agree(
         e = edge[f]
         cells = msg[msg_at[e] : msg_at[e] + n]
         deepest += _logarithms(cells)
-        _mix(cells, mean, kappa[parent[e]] / share)
+        _mix(cells, mean, kappa[edges.parent[e]] / share)
     log_mass = scalar_log(_exponentials(belief, mean))
     mean -= log_mass
     # Factors beyond MOST are not cut off, which would change theta: the whole update of this child is damped instead.
@@ -238,7 +226,7 @@ def _agree(
         lo = msg_at[edge[f]]
         cells = msg[lo : lo + n]
         if track:
-            _note(cells, drift[lo : lo + n], mean, w)
+            _note(cells, messages.drift[lo : lo + n], mean, w)
         _factors(cells, mean, w)
     if w < 1.0:
         mean *= w

@@ -26,6 +26,13 @@ def _row_product(p: Any, heads: Any, digit: Any, skip: int, out: Any) -> None:
 
 
 @njit(**LOOP)
+def _head(p: Any, i: int, first: Any, size: Any, digit: Any, out: Any) -> None:
+    """out = the product over all leading attributes of what each contributes to table row i; `digit` says which rows of p."""
+    _digits(i, first.size, first, size, digit)
+    _row_product(p, first.size, digit, -1, out)
+
+
+@njit(**LOOP)
 def _digits(i: int, heads: Any, first: Any, size: Any, out: Any) -> None:
     """The row of p that each leading attribute contributes to table row i."""
     rest = i
@@ -46,8 +53,7 @@ def mixture_marginals(
             lo, hi = ptr[r], ptr[r + 1] - 1
             digit = np.empty(max(hi - lo, 1), np.int64)
             for i in range(rows[r]):
-                _digits(i, hi - lo, first[lo:hi], size[lo:hi], digit)
-                _row_product(p, hi - lo, digit, -1, head)
+                _head(p, i, first[lo:hi], size[lo:hi], digit, head)
                 start = at[r] + i * size[hi]
                 for v in range(size[hi]):
                     tail = p[first[hi] + v]
@@ -71,8 +77,7 @@ def mixture_pullback(
             lo, hi = ptr[r], ptr[r + 1] - 1
             digit = np.empty(max(hi - lo, 1), np.int64)
             for i in range(rows[r]):
-                _digits(i, hi - lo, first[lo:hi], size[lo:hi], digit)
-                _row_product(p, hi - lo, digit, -1, head)
+                _head(p, i, first[lo:hi], size[lo:hi], digit, head)
                 back[:] = 0.0
                 start = at[r] + i * size[hi]
                 for v in range(size[hi]):

@@ -342,17 +342,10 @@ def _move(mode: int, x: Any, v: Any, z: Any, relax: float) -> None:
 
 
 @njit(**LOOP)
-def _measure(
-    mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: float, rho: float, relax: float, out: Any,
-) -> None:  # fmt: skip
-    """The sums behind objective, residuals and certificate (see STATS), for non-negativity alone.
-
-    On consistent points f >= f(x) + <h, x' - x> + w/2 |x' - x|^2 with h = rho (2z - v - x), because x minimises
-    f + rho/2 |. - (2z - v)|^2 over them. The right side is bounded below over x' >= 0 cell by cell, or over distributions.
-    """
+def _apart(x: Any, z: Any, y: Any) -> tuple[float, float, float, float, float, float]:
+    """|x - z|^2; |f|^2, sum f and <f, x> of f = x - y; |x|^2; how far x must go towards uniform to be non-negative."""
     uniform = 1.0 / x.size
-    gap, move, fit, off, cross, square, least, mass = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    tangent, quadratic, lowest = 0.0, 0.0, 1e300
+    gap, fit, off, cross, square, least = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for c in range(x.size):
         d = x[c] - z[c]
         gap += d * d
@@ -362,12 +355,27 @@ def _measure(
         cross += f * x[c]
         square += x[c] * x[c]
         least = max(least, -x[c] / (uniform - x[c])) if x[c] < 0.0 else least
+    return gap, fit, off, cross, square, least
+
+
+@njit(**LOOP)
+def _measure(
+    mode: int, x: Any, z: Any, v: Any, y: Any, extra: Any, w: float, rho: float, relax: float, out: Any,
+) -> None:  # fmt: skip
+    """The sums behind objective, residuals and certificate (see STATS), for non-negativity alone.
+
+    On consistent points f >= f(x) + <h, x' - x> + w/2 |x' - x|^2 with h = rho (2z - v - x), because x minimises
+    f + rho/2 |. - (2z - v)|^2 over them. The right side is bounded below over x' >= 0 cell by cell, or over distributions.
+    """
+    gap, fit, off, cross, square, least = _apart(x, z, y)
+    move, mass, tangent, quadratic, lowest = 0.0, 0.0, 0.0, 0.0, 1e300
+    for c in range(x.size):
         mass += z[c]
         h = rho * (2.0 * z[c] - v[c] - x[c])
         tangent += h * x[c]
         possible = mode == NONNEGATIVE or extra[c] > 0.0
         lowest = min(lowest, h) if possible else lowest
-        e = max(v[c] + relax * d, 0.0) - z[c] if possible else 0.0
+        e = max(v[c] + relax * (x[c] - z[c]), 0.0) - z[c] if possible else 0.0
         move += e * e
         inside = h <= w * x[c] and possible
         quadratic += h * h / (2.0 * max(w, 1e-300)) if inside else h * x[c] - 0.5 * w * x[c] * x[c]
@@ -386,18 +394,9 @@ def _measure_general(
 
     For GIVEN tables g(z) is the caller's to add.
     """
-    uniform = 1.0 / x.size
-    gap, fit, off, cross, square, least, extra_value = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    tangent, support, lowest, along, bend = 0.0, 0.0, 1e300, 0.0, 0.0
+    gap, fit, off, cross, square, least = _apart(x, z, y)
+    extra_value, tangent, support, lowest, along, bend = 0.0, 0.0, 0.0, 1e300, 0.0, 0.0
     for c in range(x.size):
-        d = x[c] - z[c]
-        gap += d * d
-        f = x[c] - y[c]
-        fit += f * f
-        off += f
-        cross += f * x[c]
-        square += x[c] * x[c]
-        least = max(least, -x[c] / (uniform - x[c])) if x[c] < 0.0 else least
         h = rho * (z[c] - x[c])
         tangent += rho * (2.0 * z[c] - v[c] - x[c]) * x[c]
         support += rho * (v[c] - z[c]) * z[c]

@@ -6,7 +6,15 @@ from consilience.mechanisms.fem import FEM, CalibratedFEM
 from consilience.mechanisms.fixed import CalibratedTables, Gaussian, Laplace
 from consilience.mechanisms.game import SelectionRelease
 from consilience.mechanisms.hdmm import HDMM, CalibratedHDMM
-from consilience.mechanisms.mechanism import Calibrated, Call, Mechanism, Release, Result, Source
+from consilience.mechanisms.mechanism import (
+    Calibrated,
+    Call,
+    Mechanism,
+    Release,
+    Result,
+    Source,
+    check_budget,
+)
 from consilience.mechanisms.mwem import MWEM, CalibratedMWEM
 from consilience.mechanisms.residual_planner import (
     CalibratedResidualPlanner,
@@ -42,4 +50,5 @@ __all__ = [
     "Run",
     "SelectionRelease",
     "Source",
+    "check_budget",
 ]

@@ -241,7 +241,13 @@ def _pack_fit(fit: Fit | None) -> dict[str, Any] | None:
     own = isinstance(settings.get("consistency"), RegionGraph)
     if own:
         del settings["consistency"]
-    return {"name": type(fit).__name__, "settings": settings, "own_graph": own}
+    kind = type(fit)
+    ours = kind.__module__.startswith("consilience.")
+    name = kind.__name__ if ours else f"{kind.__module__}.{kind.__name__}"
+    try:
+        return {"name": name, "settings": _to_json(settings), "own_graph": own}
+    except TypeError:  # somebody's own estimator, with settings that JSON has no word for: answers are kept all the same
+        return {"name": name, "settings": None, "own_graph": own}
 
 
 def _to_json(value: Any) -> Any:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,10 +63,8 @@ class Noisy:
 class NoiseSource(ABC):
     """Adds noise to integer counts and selects by noisy scores."""
 
-    @property
-    @abstractmethod
-    def private(self) -> bool:
-        """Whether what is drawn protects anyone."""
+    private: ClassVar[bool]
+    """Whether what is drawn protects anyone."""
 
     @abstractmethod
     def discrete_gaussian(
@@ -91,14 +89,12 @@ class SecureNoise(NoiseSource):
     OpenDP lets go of Python's lock while it samples, so threads fill the machine without copies.
     """
 
+    private = True
+
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and workers < 1:
             raise NoiseError(f"workers must be at least one, got {workers}")
         self._workers = workers or os.cpu_count() or 1
-
-    @property
-    def private(self) -> bool:
-        return True
 
     def discrete_gaussian(
         self, counts: ArrayLike, sigma: Sigma, progress: Progress | None = None
@@ -169,12 +165,10 @@ class SecureNoise(NoiseSource):
 class SeededNoise(NoiseSource):
     """The same distributions from NumPy with a known seed: for experiments, never for a release."""
 
+    private = False
+
     def __init__(self, *, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
-
-    @property
-    def private(self) -> bool:
-        return False
 
     def discrete_gaussian(
         self, counts: ArrayLike, sigma: Sigma, progress: Progress | None = None

@@ -159,7 +159,7 @@ def fit_named(settings: Mapping[str, Any], usual: Fit) -> Fit:
 
 
 def _changed_fit(fit: Fit, given: Mapping[str, Any]) -> Fit:
-    known = {f.name for f in fields(fit)}  # pyright: ignore[reportArgumentType]
+    known = _fields(fit)
     unknown = next((k for k in given if k not in known), None)
     if unknown is not None:
         name = next((n for n, kind in FIT_NAMES.items() if kind is type(fit)), type(fit).__name__)
@@ -186,9 +186,8 @@ def with_settings(mechanism: Mechanism, **settings: Any) -> Mechanism:
     """The same mechanism with other settings of the reconstruction: what was measured stays as it is."""
     if not settings:
         return mechanism
-    name = settings.pop("fit", None)
-    fit = mechanism.fit if name is None else FIT_NAMES[name]()
-    return replace(mechanism, fit=_changed_fit(fit, settings))  # pyright: ignore[reportArgumentType]
+    fit = fit_named({**USUAL, **settings}, mechanism.fit)
+    return replace(mechanism, fit=fit)  # pyright: ignore[reportArgumentType]
 
 
 def keep_impossible(mechanism: Mechanism, schema: Schema) -> Mechanism:
@@ -204,7 +203,7 @@ def with_possible(fit: Fit, schema: Schema) -> Fit:
         return fit
     if isinstance(fit, PossibleCells):
         fit = LeastSquares(memory=fit.memory)
-    if "possible" not in {f.name for f in fields(fit)}:  # pyright: ignore[reportArgumentType]
+    if "possible" not in _fields(fit):
         raise ConsilienceError(
             f"{type(fit).__name__} cannot keep the schema's impossible combinations empty; use least-squares, and a "
             "mechanism that measures tables"
@@ -248,8 +247,8 @@ def from_record(record: Mapping[str, Any], domain: Domain) -> Mechanism:
     return MECHANISMS[record["name"]].make(workload, **settings)
 
 
-def _fields(mechanism: Mechanism) -> dict[str, Field[Any]]:
-    return {f.name: f for f in fields(mechanism)} if is_dataclass(mechanism) else {}
+def _fields(value: Mechanism | Fit) -> dict[str, Field[Any]]:
+    return {f.name: f for f in fields(value)} if is_dataclass(value) else {}
 
 
 def _changed(value: Any) -> dict[str, Any]:

@@ -31,12 +31,32 @@ from consilience.status import Status
 Marks = NDArray[np.uint8]
 
 
+class _Applied:
+    """An array of a state that is read and written after the factors that the last sweep left to do are applied."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = f"_{name}"
+
+    def __get__(self, state: Beliefs, owner: type) -> Buffer:
+        state.apply_pending()
+        return getattr(state, self.name)
+
+    def __set__(self, state: Beliefs, values: Buffer) -> None:
+        state.apply_pending()
+        setattr(state, self.name, values)
+
+
 class Beliefs:
     """Mutable working state: `tau` are the beliefs in engine order, B_r = kappa_r (log tau_r + shift_r).
 
     A sweep may leave its last factors unapplied until the next pass over the tables; reading `tau`, `shift` or `mass` applies
     them first. Passing the state on is a warm start; `copy` it to keep a snapshot.
     """
+
+    tau = _Applied()
+    shift = _Applied()
+    mass = _Applied()
+    """What each table still has to be divided by."""
 
     def __init__(
         self,
@@ -64,32 +84,6 @@ class Beliefs:
     def arrays(self) -> Belief:
         """The beliefs as they are, factors that are still to be applied left out."""
         return Belief(self._tau, self._shift, self._mass)
-
-    @property
-    def tau(self) -> Buffer:
-        self.apply_pending()
-        return self._tau
-
-    @tau.setter
-    def tau(self, values: Buffer) -> None:
-        self.apply_pending()
-        self._tau = values
-
-    @property
-    def shift(self) -> Buffer:
-        self.apply_pending()
-        return self._shift
-
-    @shift.setter
-    def shift(self, values: Buffer) -> None:
-        self.apply_pending()
-        self._shift = values
-
-    @property
-    def mass(self) -> Buffer:
-        """What each table still has to be divided by."""
-        self.apply_pending()
-        return self._mass
 
     @classmethod
     def uniform(cls, wiring: Wiring, possible: CliqueVector | None = None) -> Beliefs:

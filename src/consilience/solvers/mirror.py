@@ -125,22 +125,15 @@ class _Working:
     failures: int = 0
 
 
+@dataclass(frozen=True)
 class _MirrorDescent:
     """Mirror descent as a method of the loop."""
 
-    def __init__(
-        self,
-        problem: MirrorProblem,
-        accelerated: bool,
-        fixed: float | None,
-        warm: Any,
-        tolerance: float,
-    ) -> None:
-        self.problem = problem
-        self.accelerated = accelerated
-        self.fixed = fixed
-        self.warm = warm
-        self.tolerance = tolerance
+    problem: MirrorProblem
+    accelerated: bool
+    fixed: float | None
+    warm: Any
+    tolerance: float
 
     def start(self) -> _Working:
         problem = self.problem

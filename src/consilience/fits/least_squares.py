@@ -34,6 +34,7 @@ class LeastSquares(SplittingFit):
     """
 
     automatic: ClassVar[str] = "auto"
+    closed_form: ClassVar[bool] = True
 
     consistency: str | RegionGraph = "auto"
     memory: str | int | float = "2 GB"
@@ -51,10 +52,6 @@ class LeastSquares(SplittingFit):
             raise ConsilienceError(
                 "combinations that cannot occur need the splitting solver; leave out solver= or possible="
             )
-
-    @property
-    def closed_form(self) -> bool:
-        return True
 
     def solve(
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress

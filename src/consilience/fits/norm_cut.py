@@ -23,15 +23,12 @@ class NormCut(GraphFit):
     """
 
     queries: ClassVar[bool] = False
+    closed_form: ClassVar[bool] = True
     why: ClassVar[str] = "it cuts the measured cells themselves"
     roots_measured: ClassVar[bool] = True
 
     consistency: str | RegionGraph = "auto"
     memory: str | int | float = "2 GB"
-
-    @property
-    def closed_form(self) -> bool:
-        return True
 
     def solve(
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress

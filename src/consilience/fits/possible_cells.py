@@ -37,6 +37,7 @@ class PossibleCells(Fit):
     """
 
     queries: ClassVar[bool] = False
+    closed_form: ClassVar[bool] = True
     why: ClassVar[str] = "its steps move towards the cells of tables"
 
     memory: str | int | float = "2 GB"
@@ -46,10 +47,6 @@ class PossibleCells(Fit):
 
     @property
     def additive(self) -> bool:
-        return True
-
-    @property
-    def closed_form(self) -> bool:
         return True
 
     @property

@@ -32,6 +32,8 @@ class Fit(ABC):
     """Whether it takes measurements through queries, and not only whole tables."""
     nested: ClassVar[bool] = True
     """Whether it takes tables inside other measured tables, and a table more than once."""
+    closed_form: ClassVar[bool] = False
+    """Whether standard errors of weighted least squares describe its answers where no cell is near zero."""
     why: ClassVar[str] = ""
     """The reason of the restrictions above, for people."""
     memory: str | int | float = "2 GB"
@@ -84,11 +86,6 @@ class Fit(ABC):
     @property
     def additive(self) -> bool:
         """Whether its price adds up table by table, so that a table that fits alone can be added while there is room."""
-        return False
-
-    @property
-    def closed_form(self) -> bool:
-        """Whether standard errors of weighted least squares describe its answers where no cell is near zero."""
         return False
 
     def check(self, noise: Noise, *, query: bool = False) -> None:

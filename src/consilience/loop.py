@@ -64,7 +64,7 @@ class Method(Protocol[State]):
 
 
 @dataclass(frozen=True)
-class Run(Generic[State]):
+class Outcome(Generic[State]):
     """A method that has ended: its last state, iterations done, how it ended, and its last check."""
 
     state: State
@@ -87,7 +87,7 @@ def iterate(
     when: Callable[[int], int] = next_one,
     stage: str = "reconstructing",
     progress: Progress | None = None,
-) -> Run[State]:
+) -> Outcome[State]:
     """Step until a check meets the tolerance, or `limit` times in all; `tolerance` None does exactly `limit` iterations.
 
     `when(done)` is the number of iterations at which to check next. There is always a check at the end.
@@ -99,7 +99,7 @@ def iterate(
         try:
             done += method.step(state, limit - done)
         except Stop as stop:
-            return Run(state, done, stop.status, last)
+            return Outcome(state, done, stop.status, last)
         found = method.check(state, done) if done >= min(due, limit) else None
         if found is None:
             continue
@@ -107,11 +107,11 @@ def iterate(
         if progress is not None:
             progress(_report(stage, done, limit, tolerance, found))
         if tolerance is not None and found.ready and found.distance(goal) <= tolerance:
-            return Run(state, done, CONVERGED, found)
+            return Outcome(state, done, CONVERGED, found)
     if tolerance is None:
-        return Run(state, done, as_asked(done), last)
+        return Outcome(state, done, as_asked(done), last)
     reached = inf if last is None else last.distance(goal)
-    return Run(state, done, out_of_iterations(done, reached, tolerance, str(goal)), last)
+    return Outcome(state, done, out_of_iterations(done, reached, tolerance, str(goal)), last)
 
 
 def expected(done: int, gap: float, tolerance: float | None) -> int | None:

@@ -296,15 +296,15 @@ class ResidualPlan:
         independent noisy marginals are equivalent, and zero is taken: the residual then counts for a little more than it should.
         """
         lattice = self.lattice
-        told = np.zeros(len(lattice.subsets))
-        told[self.measured] = 1 / variance
-        _fill_constant(lattice, told, lattice.importance(self.workload))
+        evidence = np.zeros(len(lattice.subsets))
+        evidence[self.measured] = 1 / variance
+        _fill_constant(lattice, evidence, lattice.importance(self.workload))
         order = np.array([len(c) for c in lattice.subsets])
-        precision = np.zeros(len(told))
+        precision = np.zeros(len(evidence))
         for size in range(int(order.max()), -1, -1):
             level = np.flatnonzero(order == size)
-            left = told - lattice.drops @ precision
-            precision[level] = np.where(left > 1e-9 * told, left, 0.0)[level]
+            left = evidence - lattice.drops @ precision
+            precision[level] = np.where(left > 1e-9 * evidence, left, 0.0)[level]
         if self.neighbours is Neighbours.REPLACE_ONE:
             precision[0] = 0.0
         return precision
@@ -324,9 +324,9 @@ def _prices(lattice: Subsets, measured: Rows, neighbours: Neighbours) -> Buffer:
     return np.array(prices)
 
 
-def _fill_constant(lattice: Subsets, told: Buffer, importance: Buffer) -> None:
+def _fill_constant(lattice: Subsets, evidence: Buffer, importance: Buffer) -> None:
     """Attributes of one value: a table with them tells what it tells without them, in the workload's proportion."""
     sizes = lattice.domain.sizes
     for i in np.flatnonzero(lattice.dims == 0):
         plain = lattice.index[tuple(a for a in lattice.subsets[i] if sizes[a] > 1)]
-        told[i] = told[plain] * importance[i] / importance[plain]
+        evidence[i] = evidence[plain] * importance[i] / importance[plain]

@@ -24,7 +24,7 @@ from consilience.model.impossible import NOTHING, Masks
 from consilience.model.out_of_model import check_method, check_size, inferred
 from consilience.model.sampling import Rng, SampledRows, sample_rows
 from consilience.model.trust import Trust, trust_in
-from consilience.model.uncertainty import Asked, Uncertainty, reach_of, uncertainties
+from consilience.model.uncertainty import Question, Uncertainty, reach_of, uncertainties
 from consilience.progress import Progress, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
@@ -308,7 +308,7 @@ class Model:
         self.domain.clique(order)
         return order
 
-    def _question(self, attributes: str | Iterable[str], query: Query | Buffer | None) -> Asked:
+    def _question(self, attributes: str | Iterable[str], query: Query | Buffer | None) -> Question:
         order = self._asked(attributes)
         return order, None if query is None else as_query(query, self.domain.size(order))
 

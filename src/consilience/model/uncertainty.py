@@ -35,7 +35,7 @@ CLEAR_OF_ZERO = 3.0
 LOOSEST = 1e-4
 """Refits stop at this relative gap: the fit is then within a hundredth of the noise."""
 
-Asked = tuple[Clique, Query | None]
+Question = tuple[Clique, Query | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Uncertainty:
 
 def uncertainties(
     model: Model,
-    asked: Sequence[Asked],
+    asked: Sequence[Question],
     method: str,
     replicates: int,
     rng: np.random.Generator | int,
@@ -249,8 +249,8 @@ def _query_variance(
         length = np.square(part).reshape(-1, query.rows).sum(axis=0)
         p = precision.of(domain.clique(t), place)
         spread = domain.size(attributes) / domain.size(t)
-        heard = length > 1e-24
-        variance[heard] += length[heard] / (p * spread**2) if p > 0 else inf
+        touched = length > 1e-24
+        variance[touched] += length[touched] / (p * spread**2) if p > 0 else inf
     return variance
 
 
@@ -259,7 +259,7 @@ def _query_variance(
 
 def _bootstrap(
     model: Model,
-    asked: Sequence[Asked],
+    asked: Sequence[Question],
     replicates: int,
     rng: np.random.Generator,
     progress: Progress,

@@ -155,8 +155,8 @@ class SecureNoise(NoiseSource):
                 for task in as_completed(tasks):
                     done += task.result()
                     if progress is not None:
-                        pace = (time.perf_counter() - began) / done
-                        progress(Step(DRAWING, done, flat.size, pace * (flat.size - done)))
+                        each = (time.perf_counter() - began) / done
+                        progress(Step(DRAWING, done, flat.size, each * (flat.size - done)))
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         return out.reshape(counts.shape)

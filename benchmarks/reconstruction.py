@@ -35,21 +35,17 @@ RIVAL_STEPS = 3_000
 
 def rows(full: bool = False) -> Iterator[Row]:
     found = apart(__file__, "fire")
-    yield Row(
-        "splitting: all 455 triples of fire's sizes, iteration",
-        seconds(found["iteration"]),
-        f"copy {seconds(found['copy'])}",
-        found["iteration"] / found["copy"],
-        f"ours / copy, bar: 12; {found['cells']:,} cells",
-    )
+    name = "splitting: all 455 triples of fire's sizes, iteration"
+    ours, copy = found["iteration"], found["copy"]
+    note = f"ours / copy, bar: 12; {found['cells']:,} cells"
+    yield Row(name, seconds(ours), f"copy {seconds(copy)}", ours / copy, note)
     found = apart(__file__, "adult")
-    yield Row(
-        "reconstruct: 32 pairs of adult's sizes, relative gap 1e-4",
-        seconds(found["ours"]),
-        f"mbi {seconds(found['rival'])}",
-        found["rival"] / found["ours"],
-        f"mbi / ours, bar: 50; mbi {found['reached']} at {found['best_step']:g} times the safe step",
+    name = "reconstruct: 32 pairs of adult's sizes, relative gap 1e-4"
+    ours, rival = found["ours"], found["rival"]
+    note = (
+        f"mbi / ours, bar: 50; mbi {found['reached']} at {found['best_step']:g} times the safe step"
     )
+    yield Row(name, seconds(ours), f"mbi {seconds(rival)}", rival / ours, note)
 
 
 def mixture(

@@ -111,15 +111,6 @@ def test_project_keeps_the_order_of_the_domain() -> None:
     assert D.project("sex") == Domain({"sex": 2})
 
 
-def test_merge_appends_what_is_new() -> None:
-    merged = D.merge(Domain({"sex": 2, "region": 4}))
-    assert merged == Domain({"age": 10, "sex": 2, "income": 5, "region": 4})
-
-
-def test_json_round_trip_keeps_order() -> None:
-    assert Domain.from_json(D.to_json()) == D
-
-
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
@@ -168,19 +159,11 @@ def test_unknown_attributes_are_named(ask) -> None:
         (lambda: D.project(None), "an attribute name or a collection of names, got None"),
         (lambda: D.clique([["age"]]), r"must be in the domain, got \['age'\]"),
         (lambda: D[0], "must be in the domain, got 0"),
-        (lambda: Domain.from_json("no json"), "must be a JSON object, got text with Expecting"),
-        (lambda: Domain.from_json('{"a": 2, "a": 3}'), "must be distinct, got 'a' twice"),
-        (lambda: Domain.from_json("[2]"), r"must list \(attribute, size\) pairs, got 2"),
     ],
 )
 def test_what_names_no_attributes_is_refused(ask, words: str) -> None:
     with pytest.raises(DomainError, match=words):
         ask()
-
-
-def test_merge_refuses_another_size() -> None:
-    with pytest.raises(DomainError, match="must agree on sizes, got 'sex' of size 2 and 3"):
-        D.merge(Domain({"sex": 3}))
 
 
 def test_every_refusal_is_a_value_error() -> None:

@@ -45,7 +45,7 @@ def test_figure_2a_and_2b_meet_the_authors_means() -> None:
                 mean, _, seeds = common.means(same, ["method", "k"], what).get(
                     (method, str(k)), (0, 0, 0)
                 )
-                # What the loss does not determine can not be compared: docs/reproduction.md, over-saturated.
+                # What the loss does not determine cannot be compared: docs/reproduction.md, over-saturated.
                 if seeds < 4 or (method, what) == ("over-saturated", "out_of_model"):
                     continue
                 compared += 1

@@ -59,7 +59,7 @@ def check(shape: tuple[int, ...], children: list[tuple[int, ...]], seed: int) ->
     table = x[at : at + cells].reshape(shape).copy()
     before = x.copy()
     msg = np.full(e.length, np.nan)
-    rows, inner = tables.rows[0], tables.inner[0]
+    rows, inner = tables.shapes.rows[0], tables.shapes.inner[0]
     sum_down(x, at, rows, inner, msg, 0, len(order), order, e)
     for i, child in enumerate(children):
         found = msg[e.msg_at[i] : e.msg_at[i] + e.width[i]]
@@ -108,7 +108,7 @@ def test_no_edges_no_work() -> None:
 def test_only_the_listed_edges_are_touched() -> None:
     tables, e, order = wire((3, 4), [(0,), (1,), (0, 1)])
     x, msg = np.ones(12), np.full(e.length, np.nan)
-    sum_down(x, 0, tables.rows[0], tables.inner[0], msg, 1, 2, order, e)
+    sum_down(x, 0, tables.shapes.rows[0], tables.shapes.inner[0], msg, 1, 2, order, e)
     touched = order[1]
     lo, hi = e.msg_at[touched], e.msg_at[touched] + e.width[touched]
     assert np.isfinite(msg[lo:hi]).all()

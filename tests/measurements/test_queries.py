@@ -122,7 +122,7 @@ def test_total_coefficients_are_the_shortest_solution(query: Query, matrix: np.n
 
 
 def test_both_answers_about_the_total_occur() -> None:
-    """So that the test above can not pass by saying the same of every case."""
+    """So that the test above cannot pass by saying the same of every case."""
     assert {q.total_coefficients() is None for q, _ in CASES.values()} == {True, False}
 
 

@@ -2,7 +2,7 @@
 
 Measuring: thousands of runs in one call, as in test_audit.py: the table of a run is that of one stratum of the attribute
 "run". Choosing: what a run hands to the exponential mechanism on either table, drawn from thousands of times.
-Reconstruction is replaced by a fixed estimate: it sees no data, so it can not leak. Seeds make the verdicts repeat.
+Reconstruction is replaced by a fixed estimate: it sees no data, so it cannot leak. Seeds make the verdicts repeat.
 """
 
 from __future__ import annotations

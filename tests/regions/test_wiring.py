@@ -88,7 +88,7 @@ def test_inside_the_engine_the_largest_attribute_is_last(name: str) -> None:
     graph = RegionGraph.saturated(domain, random_marginals(domain, 3, 10, seed=4))
     wiring = Wiring.of(graph)
     for region, members, inner in zip(
-        graph.regions, wiring.tables.members, wiring.tables.inner, strict=True
+        graph.regions, wiring.tables.members, wiring.tables.shapes.inner, strict=True
     ):
         sizes = [domain.shape[m] for m in members]
         assert {domain.attributes[m] for m in members} == set(region)

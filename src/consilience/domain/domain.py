@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -152,29 +151,6 @@ class Domain:
     def project(self, attributes: str | Iterable[str]) -> Domain:
         """The domain of some of the attributes, in this domain's order."""
         return Domain({a: self.sizes[a] for a in self.clique(attributes)})
-
-    def merge(self, other: Domain) -> Domain:
-        """This domain followed by what the other adds; shared attributes must have equal sizes."""
-        for name in other:
-            if name in self and self[name] != other[name]:
-                raise DomainError(
-                    f"merged domains must agree on sizes, got {name!r} of size {self[name]} and {other[name]}"
-                )
-        return Domain({**self.sizes, **other.sizes})
-
-    # -- JSON ------------------------------------------------------------------------------------
-
-    def to_json(self) -> str:
-        return json.dumps(dict(self.sizes))
-
-    @classmethod
-    def from_json(cls, text: str) -> Domain:
-        """A JSON object of attribute to size; an attribute named twice is refused."""
-        try:
-            pairs = json.loads(text, object_pairs_hook=list)
-        except json.JSONDecodeError as problem:
-            raise DomainError(f"a domain must be a JSON object, got text with {problem}") from None
-        return cls(pairs)
 
     def _known(self, attribute: str) -> str:
         if attribute not in self:

@@ -249,8 +249,8 @@ def _query_variance(
         length = np.square(part).reshape(-1, query.rows).sum(axis=0)
         p = precision.of(domain.clique(t), place)
         spread = domain.size(attributes) / domain.size(t)
-        touched = length > 1e-24
-        variance[touched] += length[touched] / (p * spread**2) if p > 0 else inf
+        present = length > 1e-24
+        variance[present] += length[present] / (p * spread**2) if p > 0 else inf
     return variance
 
 

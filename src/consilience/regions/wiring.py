@@ -52,22 +52,14 @@ class EngineTables:
     def at(self) -> Ints:
         return self.shapes.at
 
-    @property
-    def rows(self) -> Ints:
-        return self.shapes.rows
-
-    @property
-    def inner(self) -> Ints:
-        return self.shapes.inner
-
     def span(self, i: int) -> slice:
         """Where table i lies in a buffer."""
         lo = int(self.at[i])
-        return slice(lo, lo + int(self.rows[i] * self.inner[i]))
+        return slice(lo, lo + int(self.shapes.rows[i] * self.shapes.inner[i]))
 
     @property
     def cells(self) -> Ints:
-        return self.rows * self.inner
+        return self.shapes.rows * self.shapes.inner
 
     @property
     def length(self) -> int:

@@ -54,11 +54,11 @@ def test_every_edge_sums_its_parent_to_its_child(name: str) -> None:
     for i, (parent, child) in enumerate(graph.edges):
         p, c = e.parent[i], e.child[i]
         assert (graph.regions[p], graph.regions[c]) == (parent, child)
-        rows = buffer[t.at[p] : t.at[p] + t.cells[p]].reshape(t.rows[p], t.inner[p])
-        to = e.maps[e.map_at[i] : e.map_at[i] + t.rows[p]]
+        rows = buffer[t.at[p] : t.at[p] + t.cells[p]].reshape(t.shapes.rows[p], t.shapes.inner[p])
+        to = e.maps[e.map_at[i] : e.map_at[i] + t.shapes.rows[p]]
         summed = np.zeros(e.width[i])
         if e.kind[i] == 1:
-            np.add.at(summed.reshape(-1, t.inner[p]), to, rows)
+            np.add.at(summed.reshape(-1, t.shapes.inner[p]), to, rows)
         else:
             np.add.at(summed, to, rows.sum(axis=1))
         out = CliqueVector.zeros(domain, graph.regions)

@@ -7,7 +7,7 @@ On a set A that several views contain, their sums down to A are replaced by thei
 difference is spread evenly over the summed-out cells. Done for the empty set first (the total) and then for every
 intersection, subsets before supersets, a later step leaves the earlier ones intact. Processed on an intersection-closed
 family each step touches components of its own only, so one pass is the least-squares projection onto consistent tables; that
-is `solvers.projection`, which does the pass.
+is `regions.ties.Projection`, which does the pass.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from consilience.loop import Check, Goal, Stop, iterate
 from consilience.measurements import Measurement, SquaredLoss
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
-from consilience.regions.ties import Ties
+from consilience.regions.ties import Projection, Ties
 from consilience.regions.wiring import EngineTables, engine_members, engine_order, enter, leave
-from consilience.solvers.projection import Projection
 from consilience.status import CONVERGED
 
 

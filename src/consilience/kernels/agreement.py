@@ -181,8 +181,7 @@ def _agree_nearby(
     n, first, last = belief.size, children.ptr[i], children.ptr[i + 1]
     msg, edge, msg_at = messages.cells, children.edge, edges.msg_at
     for f in range(first, last):
-        e = edge[f]
-        lo = msg_at[e]
+        e, lo = edge[f], msg_at[edge[f]]
         _short_ratios(msg[lo : lo + n], inverse, mean, kappa[edges.parent[e]] / share)
     log_mass = scalar_log(_short_mass(belief, mean))
     mean -= log_mass

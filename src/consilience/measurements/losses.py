@@ -220,6 +220,7 @@ class SquaredLoss(Loss):
     cliques: tuple[Clique, ...]
     measurements: tuple[BoundMeasurement, ...]
     total: float
+    """The number of records that tables are scaled to."""
     _merged: tuple[Term, ...]
     _rest: tuple[BoundMeasurement, ...]
     _constant: float

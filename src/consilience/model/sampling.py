@@ -45,7 +45,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """The tables that hold one attribute, as index arrays; their meaning is in `kernels/row_moves.py`."""
+    """The tables that hold one attribute, as index arrays; their meaning is in `kernels/rows.py`."""
 
     attribute: int
     size: int

@@ -16,7 +16,7 @@ from consilience.errors import LossError
 from consilience.kernels import cells as kernels
 from consilience.kernels.options import threads_for
 from consilience.kernels.splitting import Roots
-from consilience.solvers.projection import Projection
+from consilience.regions.ties import Projection
 from consilience.solvers.split_problem import SplitProblem, Structure
 
 RELAX = 1.6

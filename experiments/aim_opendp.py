@@ -9,7 +9,7 @@
 
 Prints one JSON line; rounds and seconds go to the standard error as they come. All settings are its own: cap of 80 MB on the
 model, mirror descent of mbi, half of rho for the one-way marginals. Beside every attribute's values it keeps a null; the last
-value plays null here, so that its tables are as large as ours. Its noise can not be seeded.
+value plays null here, so that its tables are as large as ours. Its noise cannot be seeded.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def squared_errors(
 
 # -- OPT_M: which marginals to measure, and how precisely, for the least expected squared error of a workload ---
 #
-# With weights theta_a (noise in marginal a of width proportional to 1 / theta_a) and lambda_t as in `strategies`,
+# With weights theta_a (noise in marginal a of width proportional to 1 / theta_a) and lambda_t as in `subsets`,
 #
 #     Laplace    error = 2 / epsilon^2 (sum theta)^2  sum_t d_t omega_t / lambda_t
 #     Gaussian   error = 1 / (2 rho)    sum theta^2   sum_t d_t omega_t / lambda_t        (add-remove)

@@ -1,4 +1,4 @@
-"""Files that consilience 0.1.0 wrote still open, and say what they said (made by make_v0_1.py)."""
+"""Files that consilience 0.1.0 wrote still open, and say what they said."""
 
 from __future__ import annotations
 

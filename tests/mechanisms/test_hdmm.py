@@ -334,25 +334,13 @@ REFUSED = [
         DomainError,
         "at most 2048 values, got 5000 for 'x'; merge values",
     ),
-    (
-        lambda: HDMM(WORKLOAD, QUERIES, fit=fits.Shrunk()),
-        ConsilienceError,
-        "Shrunk needs plain tables, got queries for 'age'",
-    ),
-    (
-        lambda: HDMM(WORKLOAD, QUERIES, fit=fits.NormCut()),
-        ConsilienceError,
-        "NormCut needs plain tables, got queries for 'age'",
-    ),
-    (
-        lambda: HDMM(WORKLOAD, QUERIES, fit=fits.LaplaceLikelihood()),
-        ConsilienceError,
-        "LaplaceLikelihood needs plain tables",
-    ),
-    (
-        lambda: HDMM(WORKLOAD, QUERIES, fit=fits.PossibleCells()),
-        ConsilienceError,
-        "leave out fit= or queries=",
+    *(
+        (
+            lambda kind=kind: HDMM(WORKLOAD, QUERIES, fit=kind()),
+            ConsilienceError,
+            f"{kind.__name__} needs plain tables, got queries for 'age'",
+        )
+        for kind in (fits.Shrunk, fits.NormCut, fits.LaplaceLikelihood, fits.PossibleCells)
     ),
     (
         lambda: HDMM(WORKLOAD, fit=fits.SelectionLikelihood()).calibrate(LOOSE),

@@ -37,7 +37,6 @@ from consilience.mechanisms.rounds import (
     CalibratedAdaptive,
     Run,
     check_tables,
-    check_useful,
 )
 from consilience.model import Fit
 from consilience.privacy import (
@@ -114,8 +113,6 @@ class AIM(Mechanism):
         first = Fraction(1, self.rounds_per_attribute * len(ones)) * capacity.value
         sigma, _ = _split(budget.neighbours, first)
         checked_width(sigma)
-        size = self.workload.domain.size
-        check_useful(min(map(size, ones)) * mean_absolute(sigma))
         plan = self.fit.in_rounds().plan(self.workload.domain, ones)
         return CalibratedAIM(self, budget, first, sigma, cost, plan)
 

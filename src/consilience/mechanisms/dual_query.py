@@ -16,43 +16,37 @@ from math import sqrt
 
 import numpy as np
 
-from consilience.domain import Workload
 from consilience.domain.domain import whole_number
 from consilience.errors import ConsilienceError
-from consilience.fits import SelectionLikelihood
 from consilience.measurements.selections import Choice
 from consilience.mechanisms.game import (
     CalibratedGame,
     Chooser,
     Game,
+    GameMechanism,
     Ints,
-    check_fit,
     check_game,
     chosen_cell,
 )
-from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget, check_workload
-from consilience.model import Fit
+from consilience.mechanisms.mechanism import check_admitted, check_budget
 from consilience.privacy import Budget, Cost, Epsilon, Rho
 from consilience.solvers.planner import Plan
 
 
 @dataclass(frozen=True, eq=False)
-class DualQuery(Mechanism):
+class DualQuery(GameMechanism):
     """rounds: one record each. samples: queries drawn per round. restarts: of the search for a record. seed: of that search.
 
     fit: how draws become a model.
     """
 
-    workload: Workload
     rounds: int = 60
     samples: int = 10
     restarts: int = 10
     seed: int = 0
-    fit: Fit = SelectionLikelihood()
 
     def __post_init__(self) -> None:
-        check_fit(self.fit)
-        check_workload(self.workload, self.fit)
+        super().__post_init__()
         for name, value, least in (("rounds", self.rounds, 2), ("samples", self.samples, 1)):
             if (whole_number(value) or 0) < least:
                 raise ConsilienceError(

@@ -19,19 +19,17 @@ import numpy as np
 from consilience.domain import Workload
 from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError
-from consilience.fits import SelectionLikelihood
 from consilience.measurements.selections import Choice
 from consilience.mechanisms.game import (
     CalibratedGame,
     Chooser,
     Game,
+    GameMechanism,
     Ints,
-    check_fit,
     check_game,
     check_positive,
 )
-from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget, check_workload
-from consilience.model import Fit
+from consilience.mechanisms.mechanism import check_admitted, check_budget
 from consilience.privacy import Budget, Cost, Epsilon, Rho, selection_epsilon
 from consilience.privacy.accounting import standard_zcdp_rho
 from consilience.solvers.planner import Plan
@@ -46,7 +44,7 @@ PRESETS = {
 
 
 @dataclass(frozen=True, eq=False)
-class FEM(Mechanism):
+class FEM(GameMechanism):
     """Choices of badly answered cells, records that answer them, and a model fitted to both.
 
     rounds: None for the authors' rule, as many as fit rounds of epsilon split * sqrt(epsilon) by their accounting.
@@ -56,7 +54,6 @@ class FEM(Mechanism):
     restarts: of the search for each record. seed: of the perturbations, which are public. fit: how choices become a model.
     """
 
-    workload: Workload
     rounds: int | None = None
     samples: int = 50
     split: float = 0.008
@@ -64,11 +61,9 @@ class FEM(Mechanism):
     published: bool = False
     restarts: int = 2
     seed: int = 0
-    fit: Fit = SelectionLikelihood()
 
     def __post_init__(self) -> None:
-        check_fit(self.fit)
-        check_workload(self.workload, self.fit)
+        super().__post_init__()
         check_positive(samples=self.samples, split=self.split, perturbation=self.perturbation)
         if self.rounds is not None and ((whole_number(self.rounds) or 0) < 1 or self.published):
             raise ConsilienceError(

@@ -116,10 +116,17 @@ class CalibratedParts(Calibrated[M]):
         return call.release(p.measurement(values) for p, values in zip(parts, noisy, strict=True))
 
 
+@dataclass(frozen=True, eq=False)
 class EachTable(Mechanism):
-    """Every table of a workload, counted once, with noise of one law; then one consistent model of them."""
+    """Every table of a workload, counted once, with noise of one law; then one consistent model of them.
 
-    weights: Weights
+    weights: shares of the budget per clique; None for equal noise in every table, "optimal" for the least expected L1
+    distance. fit: how they are reconstructed.
+    """
+
+    workload: Workload
+    weights: Weights = None
+    fit: Fit = LeastSquares()
     law: ClassVar[Literal["gaussian", "laplace"]]
 
     @abstractmethod
@@ -186,17 +193,9 @@ class CalibratedTables(CalibratedParts[EachTable]):
 
 @dataclass(frozen=True, eq=False)
 class Gaussian(EachTable):
-    """Noisy marginals of `workload` with discrete Gaussian noise, under (epsilon, delta) or rho.
-
-    weights: shares of rho per clique; None for equal noise in every table, "optimal" for the least expected L1
-    distance. fit: how they are reconstructed.
-    """
+    """Noisy marginals of `workload` with discrete Gaussian noise, under (epsilon, delta) or rho; weights are shares of rho."""
 
     law = "gaussian"
-
-    workload: Workload
-    weights: Weights = None
-    fit: Fit = LeastSquares()
 
     def widths(self, budget: Budget) -> Sequence[Sigma]:
         if isinstance(budget.capacity, Epsilon):
@@ -210,17 +209,9 @@ class Gaussian(EachTable):
 
 @dataclass(frozen=True, eq=False)
 class Laplace(EachTable):
-    """Noisy marginals of `workload` with discrete Laplace noise, under pure epsilon.
-
-    weights: shares of epsilon per clique; None for equal noise in every table, "optimal" for the least expected L1
-    distance. fit: how they are reconstructed.
-    """
+    """Noisy marginals of `workload` with discrete Laplace noise, under pure epsilon; weights are shares of it."""
 
     law = "laplace"
-
-    workload: Workload
-    weights: Weights = None
-    fit: Fit = LeastSquares()
 
     def widths(self, budget: Budget) -> Sequence[Scale]:
         if budget.epsilon is None or budget.accounting == "gaussian":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,10 @@ from consilience.mechanisms.mechanism import (
     Calibrated,
     Call,
     M,
+    Mechanism,
     Release,
     Result,
+    check_workload,
 )
 from consilience.model import Fit
 from consilience.privacy import Budget, Epsilon, Neighbours, NoiseSource, Rho
@@ -172,6 +174,21 @@ class Chooser:
         return Choice(beta, cells, answers / times, chosen, signs)
 
 
+@dataclass(frozen=True, eq=False)
+class GameMechanism(Mechanism):
+    """A game over a workload. fit: how its choices become a model."""
+
+    workload: Workload
+    fit: Fit = field(default=SelectionLikelihood(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fit, SelectionLikelihood):
+            raise ConsilienceError(
+                f"a game publishes choices, which SelectionLikelihood fits, got {self.fit!r}; leave out fit="
+            )
+        check_workload(self.workload, self.fit)
+
+
 class CalibratedGame(Calibrated[M]):
     """A game whose rounds and their cost are known."""
 
@@ -234,13 +251,6 @@ def check_game(what: str, budget: Budget) -> Epsilon | Rho:
     raise BudgetError(
         f"{what} spends rho or a pure epsilon, which {budget!r} does not count; leave accounting out"
     )
-
-
-def check_fit(fit: Fit) -> None:
-    if not isinstance(fit, SelectionLikelihood):
-        raise ConsilienceError(
-            f"a game publishes choices, which SelectionLikelihood fits, got {fit!r}; leave out fit="
-        )
 
 
 def check_positive(**given: Any) -> None:

@@ -32,7 +32,6 @@ from consilience.mechanisms.rounds import (
     CalibratedAdaptive,
     Run,
     check_tables,
-    check_useful,
 )
 from consilience.model import Fit
 from consilience.privacy import (
@@ -130,8 +129,6 @@ class MWEM(Mechanism):
         selection, width = selection_epsilon(parts[0]), _width(budget.neighbours, parts[1])
         cost = Ask((), width, selection).cost(budget.neighbours) * rounds
         check_admitted(budget, cost)
-        size = self.workload.domain.size
-        check_useful(min(map(size, self.workload)) * mean_absolute(width))
         return CalibratedMWEM(self, budget, rounds, selection, width, cost, self._plan(rounds))
 
     def _capacity(self, budget: Budget) -> Epsilon | Rho:

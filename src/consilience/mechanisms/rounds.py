@@ -248,6 +248,9 @@ class CalibratedAdaptive(Calibrated[M]):
     itself, to watch round by round, or to stop and keep what it has.
     """
 
+    def __post_init__(self) -> None:
+        check_useful(self.least_noise)
+
     @property
     def fit(self) -> Fit:
         """The estimator of the mechanism as rounds call it, and the end as well."""

@@ -27,7 +27,6 @@ from consilience.mechanisms.estimates import Room
 from consilience.mechanisms.fixed import mean_absolute
 from consilience.mechanisms.mechanism import (
     Mechanism,
-    check_admitted,
     check_budget,
     check_workload,
 )
@@ -108,7 +107,6 @@ class AIM(Mechanism):
                 "zcdp accounting"
             )
         cost = Cost.adaptive(budget.neighbours, capacity)
-        check_admitted(budget, cost)
         ones = [c for c in self.candidates if len(c) == 1]
         first = Fraction(1, self.rounds_per_attribute * len(ones)) * capacity.value
         sigma, _ = _split(budget.neighbours, first)

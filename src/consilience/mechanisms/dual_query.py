@@ -25,10 +25,8 @@ from consilience.mechanisms.game import (
     Game,
     GameMechanism,
     Ints,
-    check_game,
     chosen_cell,
 )
-from consilience.mechanisms.mechanism import check_admitted, check_budget
 from consilience.privacy import Budget, Cost, Epsilon, Rho
 from consilience.solvers.planner import Plan
 
@@ -55,8 +53,7 @@ class DualQuery(GameMechanism):
 
     def calibrate(self, budget: Budget) -> CalibratedDualQuery:
         """The largest eta that the budget holds, and the cost of all draws."""
-        check_budget(budget)
-        eta = self._eta(check_game("DualQuery", budget))
+        eta = self._eta(self.capacity(budget))
         cost = Cost.sum(
             budget.neighbours,
             (
@@ -64,7 +61,6 @@ class DualQuery(GameMechanism):
                 for k in range(1, self.rounds)
             ),
         )
-        check_admitted(budget, cost)
         plan = self.fit.plan(self.workload.domain, self.workload.cliques)
         return CalibratedDualQuery(self, budget, eta, cost, plan)
 

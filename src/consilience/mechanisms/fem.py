@@ -26,10 +26,8 @@ from consilience.mechanisms.game import (
     Game,
     GameMechanism,
     Ints,
-    check_game,
     check_positive,
 )
-from consilience.mechanisms.mechanism import check_admitted, check_budget
 from consilience.privacy import Budget, Cost, Epsilon, Rho, selection_epsilon
 from consilience.privacy.accounting import standard_zcdp_rho
 from consilience.solvers.planner import Plan
@@ -80,11 +78,9 @@ class FEM(GameMechanism):
 
     def calibrate(self, budget: Budget) -> CalibratedFEM:
         """Fix the rounds, what each spends, and the cost of them all."""
-        check_budget(budget)
-        capacity = check_game("FEM", budget)
+        capacity = self.capacity(budget)
         rounds, each = self._rounds(budget, capacity)
         cost = Cost.selection(budget.neighbours, each) * rounds
-        check_admitted(budget, cost)
         plan = self.fit.plan(self.workload.domain, self.workload.cliques)
         return CalibratedFEM(self, budget, rounds, each, cost, plan)
 

@@ -36,7 +36,6 @@ from consilience.mechanisms.mechanism import (
     M,
     Mechanism,
     Release,
-    check_admitted,
     check_budget,
     check_workload,
 )
@@ -146,7 +145,6 @@ class EachTable(Mechanism):
         for width in widths:
             checked_width(width)
         cost = Cost.sum(budget.neighbours, (noise_cost(budget.neighbours, w) for w in widths))
-        check_admitted(budget, cost)
         by_clique = dict(zip(self.workload, widths, strict=True))
         return CalibratedTables(self, budget, by_clique, cost, plan)
 

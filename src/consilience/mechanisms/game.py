@@ -27,6 +27,7 @@ from consilience.mechanisms.mechanism import (
     Mechanism,
     Release,
     Result,
+    check_budget,
     check_workload,
 )
 from consilience.model import Fit
@@ -188,6 +189,21 @@ class GameMechanism(Mechanism):
             )
         check_workload(self.workload, self.fit)
 
+    def capacity(self, budget: Budget) -> Epsilon | Rho:
+        """The unit that selections spend; refuses budgets under which the number of rows is not public."""
+        check_budget(budget)
+        name = type(self).__name__
+        if budget.neighbours is not Neighbours.REPLACE_ONE:
+            raise BudgetError(
+                f"{name} compares counts with shares of a public number of rows: the budget must be for replace-one "
+                f"neighbours, got {budget.neighbours.value}"
+            )
+        if isinstance(budget.capacity, Epsilon | Rho):
+            return budget.capacity
+        raise BudgetError(
+            f"{name} spends rho or a pure epsilon, which {budget!r} does not count; leave accounting out"
+        )
+
 
 class CalibratedGame(Calibrated[M]):
     """A game whose rounds and their cost are known."""
@@ -236,21 +252,6 @@ class CalibratedGame(Calibrated[M]):
     def evidence(self, release: Release) -> Selections:  # pyright: ignore[reportIncompatibleMethodOverride]
         assert isinstance(release, SelectionRelease)
         return replace(release.selections, records=release.codes)
-
-
-def check_game(what: str, budget: Budget) -> Epsilon | Rho:
-    """The unit that selections spend; refuses budgets under which the number of rows is not public."""
-    if budget.neighbours is not Neighbours.REPLACE_ONE:
-        raise BudgetError(
-            f"{what} compares counts with shares of a public number of rows: the budget must be for replace-one "
-            f"neighbours, got {budget.neighbours.value}"
-        )
-    capacity = budget.capacity
-    if isinstance(capacity, Epsilon | Rho):
-        return capacity
-    raise BudgetError(
-        f"{what} spends rho or a pure epsilon, which {budget!r} does not count; leave accounting out"
-    )
 
 
 def check_positive(**given: Any) -> None:

@@ -27,7 +27,7 @@ from consilience.mechanisms.hdmm_strategy import (
     squared_errors,
     workload_query,
 )
-from consilience.mechanisms.mechanism import Mechanism, check_admitted, check_budget, check_workload
+from consilience.mechanisms.mechanism import Mechanism, check_budget, check_workload
 from consilience.model import Fit
 from consilience.privacy import (
     Budget,
@@ -130,7 +130,6 @@ class HDMM(Mechanism):
         plan = self.fit.plan(self.workload.domain, cliques)
         parts = _with_noise(strategy, budget)
         cost = Cost.sum(budget.neighbours, (part.cost(budget.neighbours) for part in parts))
-        check_admitted(budget, cost)
         return CalibratedHDMM(self, budget, strategy, parts, cost, plan)
 
 

@@ -148,6 +148,13 @@ class Calibrated(ABC, Generic[M]):
     plan: Plan
     """How the measurements will be reconstructed."""
 
+    def __post_init__(self) -> None:
+        """The last word on a calibration: its price, in exact rationals, is within the budget."""
+        if not self.budget.admits(self.cost):
+            raise BudgetError(
+                f"{self.budget!r} must admit the calibrated cost, it does not; report this"
+            )
+
     @property
     def fit(self) -> Fit:
         """The estimator that turns measurements into a model."""
@@ -246,12 +253,6 @@ def check_budget(budget: Budget) -> None:
             "a mechanism is calibrated to a Budget, such as Budget(epsilon=1, delta=1e-6, "
             f"neighbours='replace-one'), got {budget!r}"
         )
-
-
-def check_admitted(budget: Budget, cost: Cost) -> None:
-    """The last word on a calibration: its price, in exact rationals, is within the budget."""
-    if not budget.admits(cost):
-        raise BudgetError(f"{budget!r} must admit the calibrated cost, it does not; report this")
 
 
 def check_call(cost: Cost, noise: NoiseSource | None, ledger: Ledger | None) -> NoiseSource:

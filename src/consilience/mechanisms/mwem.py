@@ -22,7 +22,6 @@ from consilience.mechanisms.estimates import Room
 from consilience.mechanisms.fixed import Width, mean_absolute
 from consilience.mechanisms.mechanism import (
     Mechanism,
-    check_admitted,
     check_budget,
     check_workload,
 )
@@ -128,7 +127,6 @@ class MWEM(Mechanism):
         parts = share.split([chosen, 1 - chosen])
         selection, width = selection_epsilon(parts[0]), _width(budget.neighbours, parts[1])
         cost = Ask((), width, selection).cost(budget.neighbours) * rounds
-        check_admitted(budget, cost)
         return CalibratedMWEM(self, budget, rounds, selection, width, cost, self._plan(rounds))
 
     def _capacity(self, budget: Budget) -> Epsilon | Rho:

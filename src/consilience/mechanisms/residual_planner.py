@@ -29,7 +29,6 @@ from consilience.mechanisms.integer_queries import Residual, centred
 from consilience.mechanisms.mechanism import (
     Mechanism,
     Release,
-    check_admitted,
     check_budget,
     check_workload,
 )
@@ -77,7 +76,6 @@ class ResidualPlanner(Mechanism):
         check_parts_fit(domain, noise.cliques, self.fit.memory, "the tables of the residuals")
         parts = _with_noise(noise, budget)
         cost = Cost.sum(budget.neighbours, _costs(parts, budget.neighbours))
-        check_admitted(budget, cost)
         variance = np.array([part.stddev**2 for part in parts])
         precision = noise.equivalent_precisions(variance)
         cliques = [c for c, u in zip(noise.lattice.subsets, precision, strict=True) if c and u > 0]

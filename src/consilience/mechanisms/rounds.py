@@ -249,6 +249,7 @@ class CalibratedAdaptive(Calibrated[M]):
     """
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_useful(self.least_noise)
 
     @property

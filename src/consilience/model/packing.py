@@ -179,9 +179,9 @@ def packed(model: Model) -> Arrays:
     arrays["noises"] = np.array([NOISES.index(m.noise) for m in measured], np.uint8)
     for k, mask in enumerate(model.masks.values()):
         arrays[f"possible_{k}"] = np.asarray(mask, bool)
-    if model.tree is not None:
-        arrays |= _pack_tree(model.domain, model.tree)
-    plan = model.diagnostics.plan
+    tree, plan = model.tree, model.diagnostics.plan
+    if tree is not None:
+        arrays |= _pack_tree(model.domain, tree)
     described = {
         "format": FORMAT,
         "version": VERSION,
@@ -192,13 +192,7 @@ def packed(model: Model) -> Arrays:
         "fit": _pack_fit(model.fit),
         "possible": [list(c) for c in model.masks],
         "total_known": model.total_known,
-        "tree": None
-        if model.tree is None
-        else {
-            "whole": model.tree.whole,
-            "steps": model.tree.fit.iterations,
-            "misfit": model.tree.misfit,
-        },
+        "tree": tree and {"whole": tree.whole, "steps": tree.fit.iterations, "misfit": tree.misfit},
         "diagnostics": {
             f.name: getattr(model.diagnostics, f.name)
             for f in fields(Diagnostics)
@@ -242,8 +236,8 @@ def _pack_fit(fit: Fit | None) -> dict[str, Any] | None:
     if own:
         del settings["consistency"]
     kind = type(fit)
-    ours = kind.__module__.startswith("consilience.")
-    name = kind.__name__ if ours else f"{kind.__module__}.{kind.__name__}"
+    name = f"{kind.__module__}.{kind.__name__}"
+    name = kind.__name__ if name.startswith("consilience.") else name
     try:
         return {"name": name, "settings": _to_json(settings), "own_graph": own}
     except TypeError:  # somebody's own estimator, with settings that JSON has no word for: answers are kept all the same

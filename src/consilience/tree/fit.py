@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.kernels import proportional
 from consilience.kernels.proportional import add_up
+from consilience.loop import Check, Goal, iterate
 from consilience.progress import Progress, Step, quiet
 from consilience.tree.support import SupportTree
 
@@ -91,18 +92,37 @@ def fit_tree(
     progress: Progress = quiet,
 ) -> TreeFit:
     """Maximum entropy with the given tables, in at most so many passes; `theta` (on cliques inside the tree) is a warm start."""
-    start = _potentials(targets, theta)
-    fitting = Fitting(support, targets, np.full(len(targets.cliques), np.inf), start)
-    best, misfit, damping, idle, done = np.inf, np.inf, 1.0, 0, 0
-    while done < passes and misfit > tolerance:
-        misfit = fitting.run(targets.values, damping)
-        done += 1
-        progress(Step("fitting the tree", done, passes))
-        idle = 0 if misfit < (1 - 1e-4) * best else idle + 1
-        best = min(best, misfit)
-        if idle >= PATIENCE and damping > MOST_DAMPED:
-            damping, idle = damping / 2, 0
-    return fitting.read(misfit, done)
+    method = _Proportional(support, targets, _potentials(targets, theta))
+    run = iterate(
+        method,
+        limit=passes,
+        tolerance=tolerance,
+        goal=Goal.VIOLATION,
+        progress=lambda s: progress(Step("fitting the tree", s.done, passes)),
+    )
+    return method.fitting.read(method.misfit, run.iterations)
+
+
+class _Proportional:
+    """Iterative proportional fitting, a pass at a time, damped where passes no longer bring the targets closer."""
+
+    def __init__(self, support: SupportTree, targets: CliqueVector, theta: Buffer) -> None:
+        self.targets = targets.values
+        self.fitting = Fitting(support, targets, np.full(len(targets.cliques), np.inf), theta)
+        self.best, self.misfit, self.damping, self.idle = np.inf, np.inf, 1.0, 0
+
+    def start(self) -> None: ...
+
+    def step(self, state: None, most: int) -> int:
+        self.misfit = self.fitting.run(self.targets, self.damping)
+        self.idle = 0 if self.misfit < (1 - 1e-4) * self.best else self.idle + 1
+        self.best = min(self.best, self.misfit)
+        if self.idle >= PATIENCE and self.damping > MOST_DAMPED:
+            self.damping, self.idle = self.damping / 2, 0
+        return 1
+
+    def check(self, state: None, done: int) -> Check:
+        return Check(violation=self.misfit)
 
 
 def pass_cells(support: SupportTree, targets: int) -> int:
@@ -189,27 +209,65 @@ def fit_noisy(
     progress: Progress = quiet,
 ) -> TreeFit:
     """The exact model on the possible cells after so many proximal steps; None ends them where the estimated risk is least."""
-    path = ProximalPath(support, noisy)
-    if steps is not None:
-        for k in range(steps):
-            path.step()
-            progress(Step("fitting noisy tables", k + 1, steps))
-        return path.fit()
-    # The draws are fixed: the same data give the same model.
-    perturbed, drawn = noisy.perturbed(np.random.default_rng(0))
-    beside = ProximalPath(support, perturbed)
-    best, least = None, np.inf
-    for k in range(MOST_STEPS):
-        path.step()
-        beside.step()
-        fit = path.fit()
-        risk = _risk(noisy, fit.targets().values, beside.fit().targets().values, drawn)
-        progress(Step("fitting noisy tables", k + 1, MOST_STEPS))
-        if best is not None and risk > least - GAIN * abs(least):
-            return fit if risk < least else best
-        best, least = fit, risk
-    assert best is not None
-    return best
+    limit = MOST_STEPS if steps is None else steps
+    method = _ToLeastRisk(support, noisy) if steps is None else _Steps(support, noisy)
+    iterate(
+        method,
+        limit=limit,
+        tolerance=0.0 if steps is None else None,
+        progress=lambda s: progress(Step("fitting noisy tables", s.done, limit)),
+    )
+    return method.fit()
+
+
+class _Steps:
+    """Proximal steps, as many as the loop is told to make."""
+
+    def __init__(self, support: SupportTree, noisy: NoisyTables) -> None:
+        self.path = ProximalPath(support, noisy)
+
+    def start(self) -> None: ...
+
+    def step(self, state: None, most: int) -> int:
+        self.path.step()
+        return 1
+
+    def check(self, state: None, done: int) -> Check:
+        return Check()
+
+    def fit(self) -> TreeFit:
+        return self.path.fit()
+
+
+class _ToLeastRisk(_Steps):
+    """Proximal steps until they no longer lower the estimated risk; the gap of the check is then zero."""
+
+    def __init__(self, support: SupportTree, noisy: NoisyTables) -> None:
+        super().__init__(support, noisy)
+        self.noisy = noisy
+        # The draws are fixed: the same data give the same model.
+        perturbed, self.drawn = noisy.perturbed(np.random.default_rng(0))
+        self.beside = ProximalPath(support, perturbed)
+        self.best: TreeFit | None = None
+        self.least = np.inf
+
+    def step(self, state: None, most: int) -> int:
+        self.path.step()
+        self.beside.step()
+        return 1
+
+    def check(self, state: None, done: int) -> Check:
+        fit = self.path.fit()
+        here, beside = fit.targets().values, self.beside.fit().targets().values
+        risk = _risk(self.noisy, here, beside, self.drawn)
+        over = self.best is not None and risk > self.least - GAIN * abs(self.least)
+        if not over or risk < self.least:
+            self.best, self.least = fit, risk
+        return Check(objective=risk, gap=0.0 if over else np.inf)
+
+    def fit(self) -> TreeFit:
+        assert self.best is not None
+        return self.best
 
 
 def _risk(noisy: NoisyTables, p: Buffer, beside: Buffer, drawn: Buffer) -> float:

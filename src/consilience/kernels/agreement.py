@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from consilience.kernels.elementary import NEAR, exp, log, short_exp, short_log1p
-from consilience.kernels.options import LOOP
+from consilience.kernels.options import INLINE, LOOP
 from consilience.kernels.tables import Edges, Shapes, normalise
 
 IMPOSSIBLE = -1e12
@@ -172,7 +172,7 @@ def _exponentials(out: Any, mean: Any) -> float:
     return whole
 
 
-@njit(**LOOP)
+@njit(**INLINE)
 def _agree_nearby(
     belief: Any, inverse: Any, mean: Any, i: int, w: float, share: float, track: bool, messages: Messages, kappa: Any,
     children: Children, edges: Edges,
@@ -195,7 +195,7 @@ def _agree_nearby(
     return log_mass
 
 
-@njit(**LOOP)
+@njit(**INLINE)
 def _agree(
     belief: Any, mean: Any, i: int, w: float, own: float, share: float, track: bool, messages: Messages, kappa: Any,
     children: Children, edges: Edges,
@@ -234,7 +234,7 @@ def _agree(
     return log_mass, w
 
 
-@njit(**LOOP)
+@njit(**INLINE)
 def combine_one(
     i: int, track: bool, belief: Belief, messages: Messages, gap: Any, kappa: Any, children: Children, tables: Shapes,
     edges: Edges,

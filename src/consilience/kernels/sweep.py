@@ -20,7 +20,7 @@ from numba import njit, prange, uint64
 from consilience.kernels.agreement import MOST, Belief, Children, Messages, Order, combine_one
 from consilience.kernels.elementary import SHORT, TINY, exp, short_exp, tiny_exp
 from consilience.kernels.fixed_rows import prefetch
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import INLINE, LOOP, PARALLEL
 from consilience.kernels.tables import (
     CEILING,
     FLOOR,
@@ -124,7 +124,7 @@ def _step_squared(cells: Any, wanted: Any, rate: float) -> tuple[float, float, f
     return mass, square, cross
 
 
-@njit(**LOOP)
+@njit(**INLINE)
 def _scale_one(
     p: int, first: int, last: int, belief: Belief, messages: Messages, edge: Any, tables: Shapes, edges: Edges, needed: Any
 ) -> None:  # fmt: skip
@@ -147,7 +147,7 @@ def _scale_one(
         _step_plain(tau[at : at + rows * inner])
 
 
-@njit(**LOOP)
+@njit(**INLINE)
 def _step_item(
     k: int, mode: int, belief: Belief, slope: Slope, waiting: Any, messages: Messages, work: Work, tables: Shapes, edges: Edges
 ) -> None:  # fmt: skip
@@ -220,7 +220,7 @@ def settle(belief: Belief, tables: Shapes) -> None:
         _settle_one(r, belief, tables)
 
 
-@njit(**LOOP)
+@njit(**INLINE)
 def _scale_item(
     k: int, belief: Belief, waiting: Any, mark: int, messages: Messages, work: Work, tables: Shapes, edges: Edges
 ) -> None:  # fmt: skip
@@ -240,7 +240,7 @@ def scale(
         _scale_item(k, belief, waiting, mark, messages, work, tables, edges)
 
 
-@njit(**LOOP)
+@njit(**INLINE)
 def _sum_item(k: int, tau: Any, msg: Any, work: Work, tables: Shapes, edges: Edges) -> None:
     """Sum the regions of work item k down their listed edges."""
     region, ptr, edge = work.region, work.ptr, work.edge

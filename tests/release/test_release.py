@@ -17,7 +17,7 @@ import consilience as cs
 from cli.conftest import BUDGET, SCHEMA, people, run
 from consilience.data.schema_file import parse_schema
 from consilience.data.tables import open_source
-from consilience.errors import ConsilienceError, ReleaseError
+from consilience.errors import ConsilienceError, DataError, ReleaseError
 from consilience.mechanisms import (
     AIM,
     FEM,
@@ -160,6 +160,15 @@ def test_a_release_is_read_by_any_kind_of_path(place: Path) -> None:
         assert read_release(path).model.domain == DECLARED.domain
     with pytest.raises(ReleaseError, match="'nothing' is not there"):
         read_release("nothing")
+
+
+@pytest.mark.parametrize("schema", [2, None, ["people.toml"]])
+def test_what_is_no_schema_is_said_in_one_line(place: Path, schema: object) -> None:
+    with pytest.raises(
+        DataError, match="schema must be a Schema or the path of its TOML file, got"
+    ):
+        cs.release(1, schema, Gaussian(WORKLOAD), PROMISE, out="out")  # type: ignore[arg-type]
+    assert not (place / "out").exists()
 
 
 # -- a mechanism as a record -----------------------------------------------------------------------

@@ -316,3 +316,16 @@ def test_progress_sees_a_falling_gap() -> None:
     seen = [step for step in seen if isinstance(step, Iteration)]
     assert seen[-1].gap <= 1e-8 <= seen[0].gap
     assert seen[-1].done == model.diagnostics.iterations
+
+
+def test_a_warm_start_does_not_decide_the_consistency() -> None:
+    """A model of the same cliques lends its graph only to a fit that asks for the same one."""
+    made = noisy(D, "ab bc cd ad", 7)
+    whole = reconstruct(D, made, RECORDS, LeastSquares(consistency="global"))
+    local = LeastSquares(consistency="local")
+    warm, cold = (local(D, made, RECORDS, warm=start) for start in (whole, None))
+    assert warm.graph.kind == cold.graph.kind == "saturated"
+    np.testing.assert_allclose(warm.marginal(("a", "b")), cold.marginal(("a", "b")), atol=0.5)
+    again = local(D, made, RECORDS, warm=cold)
+    assert again.graph is cold.graph
+    assert again.diagnostics.iterations <= cold.diagnostics.iterations

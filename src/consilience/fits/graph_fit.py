@@ -118,14 +118,18 @@ class GraphFit(Fit):
         return model_of(self, loss, graph, solution, plan, total_known, trace)
 
     def _graph(self, loss: SquaredLoss, warm: Model | None) -> tuple[Plan | None, RegionGraph]:
-        """The plan and its graph; those of the warm start where it was measured on the same cliques."""
+        """The plan and its graph; those of the warm start where it was asked for the same and measured on the same cliques."""
         if warm is not None and warm.domain == loss.domain:
-            if warm.cliques == loss.cliques:
+            if warm.cliques == loss.cliques and self._asks_for_the_same(warm.fit):
                 return warm.diagnostics.plan, warm.graph
             if self._consistency in ("local", "factor", "global"):
                 return None, build_graph(loss.domain, loss.cliques, str(self._consistency))
         plan = self._plan(loss.domain, loss.cliques)
         return plan, plan.graph
+
+    def _asks_for_the_same(self, other: Fit | None) -> bool:
+        same = isinstance(other, GraphFit) and type(other) is type(self)
+        return same and other.consistency == self.consistency
 
 
 class SplittingFit(GraphFit):

@@ -75,6 +75,8 @@ def release(
     target, progress, say = Path(out), progress or quiet, say or _silent
     check_target(target)
     check_unpaid(target)
+    if not isinstance(schema, Schema | str | os.PathLike):
+        raise DataError(f"schema must be a Schema or the path of its TOML file, got {schema!r}")
     declared = schema if isinstance(schema, Schema) else read_schema(schema)
     if ledger is None and noise is None:
         say("no ledger: nothing keeps count of what is spent on this table")

@@ -128,8 +128,9 @@ class GraphFit(Fit):
         return plan, plan.graph
 
     def _asks_for_the_same(self, other: Fit | None) -> bool:
-        same = isinstance(other, GraphFit) and type(other) is type(self)
-        return same and other.consistency == self.consistency
+        if not isinstance(other, GraphFit) or type(other) is not type(self):
+            return False
+        return other.consistency == self.consistency
 
 
 class SplittingFit(GraphFit):

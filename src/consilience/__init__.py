@@ -1,49 +1,49 @@
 """Consilience: one consistent, non-negative set of answers from noisy, differentially private marginals.
 
-Every name here is a promise to users; what is not here may change.
+Every name here is a promise to users; what is not here may change. A name's module is imported when the name is first asked
+for, so that a script pays only for what it uses: compiled kernels and the noise library take a second to load.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from consilience.data import Schema, population
-from consilience.domain import CliqueVector, Domain, Workload, all_marginals, random_marginals
-from consilience.errors import ConsilienceError
-from consilience.fits import (
-    Fit,
-    LaplaceLikelihood,
-    LeastSquares,
-    NormCut,
-    PossibleCells,
-    SelectionLikelihood,
-    Shrunk,
-    load,
-    plan,
-    reconstruct,
-)
-from consilience.measurements import (
-    AbsoluteLoss,
-    CustomLoss,
-    Loss,
-    Measurement,
-    SquaredLoss,
-    estimate_total,
-)
-from consilience.model import Model
-from consilience.records import Dataset
-from consilience.regions import RegionGraph
-from consilience.solvers.convex_gbp import convex_gbp
-from consilience.solvers.private_pgm import private_pgm
-from consilience.solvers.prox import prox_pgm
-from consilience.solvers.solution import Solution
-from consilience.solvers.splitting import splitting
-
 if TYPE_CHECKING:
     from consilience import baselines, mechanisms
     from consilience.comparison import compare
+    from consilience.data import Schema, population
     from consilience.data.tables import read_table
+    from consilience.domain import CliqueVector, Domain, Workload, all_marginals, random_marginals
+    from consilience.errors import ConsilienceError
+    from consilience.fits import (
+        Fit,
+        LaplaceLikelihood,
+        LeastSquares,
+        NormCut,
+        PossibleCells,
+        SelectionLikelihood,
+        Shrunk,
+        load,
+        plan,
+        reconstruct,
+    )
+    from consilience.measurements import (
+        AbsoluteLoss,
+        CustomLoss,
+        Loss,
+        Measurement,
+        SquaredLoss,
+        estimate_total,
+    )
+    from consilience.model import Model
     from consilience.privacy import Budget
+    from consilience.records import Dataset
+    from consilience.regions import RegionGraph
     from consilience.release import release
+    from consilience.solvers.convex_gbp import convex_gbp
+    from consilience.solvers.private_pgm import private_pgm
+    from consilience.solvers.prox import prox_pgm
+    from consilience.solvers.solution import Solution
+    from consilience.solvers.splitting import splitting
 
 __all__ = [
     "AbsoluteLoss",
@@ -86,20 +86,42 @@ __all__ = [
     "splitting",
 ]
 
-_FROM_PRIVACY = frozenset({"Budget"})
-"""Fetched when first asked for: OpenDP takes as long to load as everything else together."""
+_HOMES = {
+    "comparison": ("compare",),
+    "data": ("Schema", "population"),
+    "data.tables": ("read_table",),
+    "domain": ("CliqueVector", "Domain", "Workload", "all_marginals", "random_marginals"),
+    "errors": ("ConsilienceError",),
+    "fits": (
+        "Fit", "LaplaceLikelihood", "LeastSquares", "NormCut", "PossibleCells", "SelectionLikelihood", "Shrunk",
+        "load", "plan", "reconstruct",
+    ),
+    "measurements": (
+        "AbsoluteLoss", "CustomLoss", "Loss", "Measurement", "SquaredLoss", "estimate_total",
+    ),
+    "model": ("Model",),
+    "privacy": ("Budget",),
+    "records": ("Dataset",),
+    "regions": ("RegionGraph",),
+    "solvers.convex_gbp": ("convex_gbp",),
+    "solvers.private_pgm": ("private_pgm",),
+    "solvers.prox": ("prox_pgm",),
+    "solvers.solution": ("Solution",),
+    "solvers.splitting": ("splitting",),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_PACKAGES = ("baselines", "mechanisms", "release")
+"""Names that are the package itself; calling the package `release` makes one."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FROM_PRIVACY:
-        return getattr(import_module("consilience.privacy"), name)
-    if name in ("baselines", "mechanisms", "release"):  # calling the package `release` makes one
+    if name in _PACKAGES:
         return import_module(f"consilience.{name}")
-    if name == "read_table":
-        return import_module("consilience.data.tables").read_table
-    if name == "compare":
-        return import_module("consilience.comparison").compare
-    raise AttributeError(f"module 'consilience' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'consilience' has no attribute {name!r}")
+    found = getattr(import_module(f"consilience.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import answers
@@ -24,6 +24,7 @@ import counting
 import engine
 import large
 import noise
+import prices
 import reconstruction
 import rival_mbi
 import sampling
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "engine": engine.rows,
     "reconstruction": reconstruction.rows,
     "large": large.rows,
+    "prices": prices.rows,
     "noise": noise.rows,
     "answers": answers.rows,
     "sampling": sampling.rows,
@@ -78,8 +80,15 @@ def table(found: list[Row]) -> Table:
 
 
 def machine() -> dict[str, object]:
-    packages = {p: version(p) for p in ("consilience", "numpy", "numba", "mbi")}
+    packages = {p: _version(p) for p in ("consilience", "numpy", "numba", "mbi")}
     return {"cores": os.cpu_count(), "python": platform.python_version(), **packages}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 if __name__ == "__main__":

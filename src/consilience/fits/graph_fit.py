@@ -21,6 +21,7 @@ from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import TIME_LIMIT, Plan, build_graph, make_plan, plan_for_graph
 from consilience.solvers.solution import Solution
 from consilience.solvers.splitting import SplittingState, splitting
+from consilience.solvers.work import USUAL_LOAD, Load
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class GraphFit(Fit):
     """"auto", "global", "local", "factor", or a RegionGraph."""
     time_limit: float = TIME_LIMIT
     solver: str = "auto"
+    tolerance: float = 1e-6
     automatic: ClassVar[str] = "local"
     """The consistency that "auto" stands for; "auto" leaves it to the planner."""
     roots_measured: ClassVar[bool] = False
@@ -69,23 +71,24 @@ class GraphFit(Fit):
     def _consistency(self) -> str | RegionGraph:
         return self.automatic if self.consistency == "auto" else self.consistency
 
-    def plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
-        plan = self._plan(domain, cliques)
+    def plan(self, domain: Domain, cliques: Iterable[Clique], load: Load = USUAL_LOAD) -> Plan:
+        plan = self._plan(domain, cliques, load)
         if self.possible:
             check_masks(plan.graph, self.possible)
         return plan
 
-    def _plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
+    def _plan(self, domain: Domain, cliques: Iterable[Clique], load: Load) -> Plan:
         """The plan before the masks are looked at, which the solver does as well."""
         measured = tuple(dict.fromkeys(c for c in cliques if c))
         if not measured:
             raise MeasurementError(
                 "a reconstruction must have at least one measurement of a marginal, got none"
             )
+        load = replace(load, tolerance=self.tolerance)
         asked = self._consistency
         if isinstance(asked, RegionGraph):
             _check_covers(asked, domain, measured)
-            plan = plan_for_graph(asked, len(measured), self.solver, self.memory)
+            plan = plan_for_graph(asked, measured, self.solver, self.memory, load)
         else:
             plan = make_plan(
                 domain,
@@ -94,6 +97,7 @@ class GraphFit(Fit):
                 solver=self.solver,
                 memory=self.memory,
                 time_limit=self.time_limit,
+                load=load,
             )
         if self.roots_measured and plan.consistency not in ("local", "factor"):
             self._check_roots(plan.graph, measured)
@@ -124,7 +128,7 @@ class GraphFit(Fit):
                 return warm.diagnostics.plan, warm.graph
             if self._consistency in ("local", "factor", "global"):
                 return None, build_graph(loss.domain, loss.cliques, str(self._consistency))
-        plan = self._plan(loss.domain, loss.cliques)
+        plan = self._plan(loss.domain, loss.cliques, Load.of(loss.measurements, loss.total))
         return plan, plan.graph
 
     def _asks_for_the_same(self, other: Fit | None) -> bool:
@@ -136,7 +140,6 @@ class GraphFit(Fit):
 class SplittingFit(GraphFit):
     """An estimator that the splitting solver finds, to a relative gap or in a number of iterations."""
 
-    tolerance: float = 1e-6
     iterations: int | None = None
     absolute: ClassVar[bool] = False
     """Whether distances count as they are, and not squared."""
@@ -183,6 +186,7 @@ def model_of(
         solution.iterations,
         solution.seconds,
         solution.prior_strength,
+        solution.work,
         () if trace is None else trace.iterations,
     )
     return Model(

@@ -15,6 +15,7 @@ from consilience.fits.graph_fit import (
 )
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import Plan
+from consilience.solvers.work import Load
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,10 +39,10 @@ class LaplaceLikelihood(SplittingFit):
         check_tolerance(self.tolerance)
         check_iterations(self.iterations)
 
-    def _plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
+    def _plan(self, domain: Domain, cliques: Iterable[Clique], load: Load) -> Plan:
         """Refuses here what the solver would, so that a mechanism hears of it before it spends."""
         listed = tuple(cliques)
-        plan = super()._plan(domain, listed)
+        plan = super()._plan(domain, listed, load)
         roots = {plan.graph.regions[i] for i in plan.graph.roots}
         inside = next((c for c in listed if c and c not in roots), None)
         if inside is not None:

@@ -21,6 +21,7 @@ from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.feasible import polish_tables
 from consilience.solvers.planner import Plan
 from consilience.solvers.solution import Solution
+from consilience.solvers.work import USUAL_LOAD, Load, visits
 from consilience.status import STOPPED_EARLY
 from consilience.tree.fit import NoisyTables
 from consilience.tree.growth import CELL_BYTES, MOST_CELLS, GrowingModel
@@ -42,8 +43,8 @@ class PossibleCells(Fit):
 
     memory: str | int | float = "2 GB"
 
-    def plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
-        return self._local.plan(domain, cliques)
+    def plan(self, domain: Domain, cliques: Iterable[Clique], load: Load = USUAL_LOAD) -> Plan:
+        return self._local.plan(domain, cliques, load)
 
     @property
     def additive(self) -> bool:
@@ -98,6 +99,9 @@ def _tables(
     tables = CliqueVector.from_tables(loss.domain, grown.tables(roots, noisy))
     tau, violation = polish_tables(graph, tables)
     value, _ = loss.bind(tau.layout).value_and_grad(tau.values)
+    assert grown.backbone is not None
+    support = grown.backbone.fit.support
+    work = grown.steps * len(grown.inside) * visits(support.size, len(support.cells))
     method = f"exact model of {len(grown.inside)} tables on possible cells"
     return Solution(
         tau,
@@ -109,4 +113,5 @@ def _tables(
         STOPPED_EARLY,
         method,
         state=grown,
+        work=work,
     )

@@ -20,6 +20,7 @@ from consilience.model.fit import Fit
 from consilience.model.model import Model
 from consilience.progress import Progress
 from consilience.solvers.planner import Plan
+from consilience.solvers.work import Load
 
 FITS: dict[str, type[Fit]] = {
     kind.__name__: kind
@@ -74,11 +75,16 @@ def reconstruct(
 
 
 def plan(
-    domain: Domain, measurements: Iterable[Measurement], fit: Fit = DEFAULT, **old: object
+    domain: Domain,
+    measurements: Iterable[Measurement],
+    fit: Fit = DEFAULT,
+    total: float | None = None,
+    **old: object,
 ) -> Plan:
     """What `reconstruct` would do with the same arguments, without doing it."""
     _refuse_old("plan", old)
-    return checked_fit(fit).plan(domain, [m.clique for m in bind_all(domain, measurements)])
+    bound = bind_all(domain, measurements)
+    return checked_fit(fit).plan(domain, [m.clique for m in bound], Load.of(bound, total))
 
 
 def load(path: str | os.PathLike[str]) -> Model:

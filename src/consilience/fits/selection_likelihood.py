@@ -26,6 +26,7 @@ from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.local import LocalProblem
 from consilience.solvers.planner import Plan, make_plan, plan_for_graph
 from consilience.solvers.prox import ProxState, prox_pgm
+from consilience.solvers.work import USUAL_LOAD, Load
 
 FIRST_RATE = 100.0
 """Step to start with, in units of what smoothness guarantees; blocks of steps that do not improve are undone and halved."""
@@ -62,10 +63,10 @@ class SelectionLikelihood(Fit):
         """Refuse every noisy measurement, for a mechanism before it spends."""
         raise MeasurementError(f"{ONLY_CHOICES}, got tables with {noise} noise; {OTHERS}")
 
-    def plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
+    def plan(self, domain: Domain, cliques: Iterable[Clique], load: Load = USUAL_LOAD) -> Plan:
         listed = tuple(cliques)
         if isinstance(self.consistency, RegionGraph):
-            return plan_for_graph(self.consistency, len(listed), "prox", self.memory)
+            return plan_for_graph(self.consistency, listed, "prox", self.memory)
         kind = "local" if self.consistency == "auto" else self.consistency
         return make_plan(domain, listed, consistency=kind, solver="prox", memory=self.memory)
 
@@ -104,7 +105,7 @@ class SelectionLikelihood(Fit):
         status = solution.status
         diagnostics = Diagnostics(
             plan, solution.method, status.name, status.advice, status.converged, solution.objective, solution.bound,
-            solution.violation, solution.iterations, solution.seconds,
+            solution.violation, solution.iterations, solution.seconds, work=solution.work,
         )  # fmt: skip
         return Model(domain, float(total), graph, solution.tau, (), diagnostics, self)
 

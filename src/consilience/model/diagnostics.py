@@ -26,6 +26,8 @@ class Diagnostics:
     seconds: float
     prior_strength: float | None = None
     """How strongly the fit was pulled towards its prior; None for a fit without one."""
+    work: float = 0.0
+    """Visits of cells that the fit took, counted (solvers/work.py): what a refit costs, on every machine the same."""
     trace: tuple[Iteration, ...] = field(default=(), repr=False)
     """The fit on its way, some hundred looks at most; empty where nobody looked."""
 

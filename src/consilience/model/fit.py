@@ -14,6 +14,7 @@ from consilience.measurements.measurement import Noise
 from consilience.model.impossible import NOTHING, Masks
 from consilience.progress import Progress, quiet
 from consilience.solvers.planner import Plan
+from consilience.solvers.work import USUAL_LOAD, Load
 
 if TYPE_CHECKING:
     from consilience.model.model import Model
@@ -42,8 +43,10 @@ class Fit(ABC):
     """{clique: table}, False where a combination cannot occur."""
 
     @abstractmethod
-    def plan(self, domain: Domain, cliques: Iterable[Clique]) -> Plan:
-        """What a fit to measurements of these cliques needs; refuses what would fail later."""
+    def plan(self, domain: Domain, cliques: Iterable[Clique], load: Load = USUAL_LOAD) -> Plan:
+        """What a fit to measurements of these cliques needs; refuses what would fail later. load: what else its length
+        depends on, as far as it is known.
+        """
 
     def __call__(
         self,

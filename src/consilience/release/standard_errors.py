@@ -14,11 +14,12 @@ from consilience.model import Model
 from consilience.model.impossible import mask_on
 from consilience.progress import Progress
 from consilience.release.registry import MECHANISMS, name_of
+from consilience.solvers.work import seconds
 
 METHODS = ("auto", "closed-form", "bootstrap", "none")
 REFITS = 50
-LONG = 120.0
-"""Seconds of refitting beyond which "auto" takes the closed form, and says so."""
+LONG = 2.4e10
+"""Visits of cells in all refits beyond which "auto" takes the closed form, and says so: some two minutes."""
 
 
 def check_errors(mechanism: Mechanism, errors: str) -> None:
@@ -43,10 +44,11 @@ def chosen_method(model: Model, errors: str) -> tuple[str, str]:
     if not model.measurements:
         why = "no standard errors: choices were published, not counts with known noise"
         return "none", why
-    seconds = REFITS * model.diagnostics.seconds
-    if seconds <= LONG:
+    work = REFITS * model.diagnostics.work  # counted: what is published must not depend on a clock
+    if work <= LONG:
         return "auto", ""
-    about = f"{REFITS} refits would take about {seconds / 60:.0f} minutes (ask for them with errors bootstrap)"
+    minutes = seconds(work, REFITS * len(model.cliques), "splitting") / 60
+    about = f"{REFITS} refits would take about {minutes:.0f} minutes (ask for them with errors bootstrap)"
     if model.diagnostics.prior is not None:
         return "none", f"no standard errors: {about}"
     return "closed-form", f"standard errors in closed form: {about}"

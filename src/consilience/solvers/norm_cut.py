@@ -62,7 +62,9 @@ def norm_cut_fit(
     tau, violation = _agreed(run.state.iteration)
     value = loss.bind(graph.layout).value_and_grad(tau.values)[0]
     status, seconds = not_certified("norm-cut"), perf_counter() - began
-    return Solution(tau, value, 0.0, violation, run.iterations, seconds, status, "norm-cut")
+    return Solution(
+        tau, value, 0.0, violation, run.iterations, seconds, status, "norm-cut", work=run.state.iteration.visited
+    )  # fmt: skip
 
 
 @dataclass

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NoReturn
 
@@ -12,23 +12,16 @@ from consilience.errors import CapacityError, ConsilienceError
 from consilience.markup import html_table
 from consilience.memory import parse_bytes, show_bytes
 from consilience.regions.junction_tree import JunctionTree
-from consilience.regions.region_graph import RegionGraph
+from consilience.regions.region_graph import Kind, RegionGraph
+from consilience.solvers.work import USUAL_LOAD, Load, Tables, foreseen, seconds
 
 CONSISTENCIES = ("global", "local", "factor")
 SOLVERS = ("splitting", "prox")
 
-# Buffers of one float64 per cell alive at the peak of a solve, and passes over cells per second on two cores. Names, offsets
-# and edges of cliques matter where these are small and many: with all 1.3 million triples of 200 attributes of size 4 a
-# reconstruction grew by 7.8 GB, 4.7 of them tables.
+# Buffers of one float64 per cell alive at the peak of a solve. Names, offsets and edges of cliques matter where these are small
+# and many: with all 1.3 million triples of 200 attributes of size 4 a reconstruction grew by 7.8 GB, 4.7 of them tables.
 ROOT_BUFFERS = {"splitting": 5.0, "prox": 9.0}
-CELL_PASSES_PER_SECOND = 1.5e8
-TYPICAL_ITERATIONS = {"splitting": 300, "prox": 1500}
-GLOBAL_TIMES_AS_MANY = 30
-"""Junction-tree tables that nothing measures directly: three times the work in an iteration, and as a rule ten times as many.
-
-How many is a matter of the data: from fewer than these to many times more (Titanic's 28 pairs, 1.6 million cells: thousands).
-"""
-TIME_LIMIT = 60.0
+TIME_LIMIT = 10.0
 """Seconds that "auto" may spend on global consistency, by the plan's own estimate: operations counted, no clock read."""
 BASE_BYTES = 2_000_000
 CLIQUE_BYTES = 2_300
@@ -36,9 +29,10 @@ CLIQUE_BYTES = 2_300
 
 @dataclass(frozen=True)
 class Option:
-    """One way to reconstruct: which consistency, how many cells, bytes at the peak, rough seconds.
+    """One way to reconstruct: which consistency, how many cells, bytes at the peak, about how many seconds.
 
-    fits: the memory budget. quick: whether it keeps to the time limit.
+    fits: the memory budget. quick: whether it keeps to the time limit. work: visits of cells (solvers/work.py), of which the
+    seconds are made.
     """
 
     consistency: str
@@ -47,6 +41,7 @@ class Option:
     seconds: float
     fits: bool
     quick: bool = True
+    work: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,6 +57,7 @@ class Plan:
     reason: str
     options: tuple[Option, ...]
     time_limit: float = TIME_LIMIT
+    work: float = 0.0
     make_graph: Callable[[], RegionGraph] | None = field(default=None, repr=False, compare=False)
     """Builds the region graph of the choice; None in a plan that was read from a file."""
 
@@ -112,6 +108,7 @@ def make_plan(
     solver: str,
     memory: str | int | float,
     time_limit: float = TIME_LIMIT,
+    load: Load = USUAL_LOAD,
 ) -> Plan:
     """Price the junction tree, the saturated graph and the factor graph, and choose.
 
@@ -126,8 +123,10 @@ def make_plan(
     budget = parse_bytes(memory)
     chosen_solver = _choose_solver(solver)
     tree = JunctionTree.of(domain, maximal(domain, measured))
-    priced = (_price(domain, measured, name, chosen_solver, budget, tree) for name in CONSISTENCIES)
-    options = tuple(replace(o, quick=o.seconds <= time_limit) for o in priced)
+    options = tuple(
+        _price(domain, measured, name, chosen_solver, budget, tree, time_limit, load)
+        for name in CONSISTENCIES
+    )
     by_name = {o.consistency: o for o in options}
     if consistency == "auto":
         whole = by_name["global"]
@@ -159,6 +158,7 @@ def make_plan(
         reason,
         options,
         time_limit,
+        pick.work,
         lambda: build_graph(domain, measured, pick.consistency, tree),
     )
 
@@ -172,14 +172,23 @@ def _reason(whole: Option, pick: Option) -> str:
 
 
 def plan_for_graph(
-    graph: RegionGraph, cliques: int, solver: str, memory: str | int | float
+    graph: RegionGraph,
+    cliques: Sequence[Clique],
+    solver: str,
+    memory: str | int | float,
+    load: Load = USUAL_LOAD,
 ) -> Plan:
     """The plan when the caller brings the graph."""
     chosen = _choose_solver(solver)
     budget = parse_bytes(memory)
-    cells = sum(graph.domain.size(graph.regions[i]) for i in graph.roots)
-    need = _bytes(cells, graph.cells, len(graph.roots), chosen)
-    option = Option(graph.kind, cells, need, _seconds(cells, chosen), need <= budget)
+    roots = [graph.regions[i] for i in graph.roots]
+    unmeasured = bool(set(roots).difference(cliques))
+    decomposable = graph.kind is Kind.JUNCTION_TREE and not unmeasured
+    tables = Tables.of([graph.domain.size(r) for r in roots], decomposable, unmeasured)
+    need = _bytes(tables.cells, graph.cells, tables.count, chosen)
+    work = foreseen(tables, load, chosen)
+    time = seconds(work, tables.count, chosen)
+    option = Option(graph.kind, tables.cells, need, time, need <= budget, work=work)
     if not option.fits:
         _refuse(option, budget, "raise memory=, or use a smaller graph")
     return Plan(
@@ -188,9 +197,10 @@ def plan_for_graph(
         need,
         budget,
         option.seconds,
-        cliques,
+        len(cliques),
         "the graph was given",
         (option,),
+        work=work,
         make_graph=lambda: graph,
     )
 
@@ -222,21 +232,26 @@ def _price(
     solver: str,
     budget: int,
     tree: JunctionTree,
+    time_limit: float,
+    load: Load,
 ) -> Option:
-    tree_top = top = maximal(domain, cliques)
+    top = maximal(domain, cliques)
+    filled = set(tree.cliques).difference(top)
     if name == "global":
-        tree_top = tree.cliques
         mentioned = {a for c in cliques for a in c}
-        cells = sum(domain.size(c) for c in tree.cliques if mentioned.intersection(c))
-        every = cells + sum(domain.size(s) for s in set(tree.separators) if s)
+        roots = [c for c in tree.cliques if mentioned.intersection(c)]
+        below = {s for s in tree.separators if s}
     else:
-        cells = sum(domain.size(c) for c in top)
+        roots = top
         small = top if len(top) <= 20_000 else top[:20_000]
         below = {s for s in closure(domain, small) if s} - set(top) if name == "local" else set()
-        every = cells + sum(domain.size(s) for s in below)
-    need = _bytes(cells, every, len(tree_top), solver)
-    times = GLOBAL_TIMES_AS_MANY if name == "global" and set(tree_top) - set(cliques) else 1
-    return Option(name, cells, need, times * _seconds(cells, solver), need <= budget)
+    unmeasured = name == "global" and bool(set(tree.cliques).difference(cliques))
+    tables = Tables.of([domain.size(c) for c in roots], not filled, unmeasured)
+    every = tables.cells + sum(domain.size(s) for s in below)
+    need = _bytes(tables.cells, every, len(tree.cliques if name == "global" else top), solver)
+    work = foreseen(tables, load, solver)
+    time = seconds(work, tables.count, solver)
+    return Option(name, tables.cells, need, time, need <= budget, time <= time_limit, work)
 
 
 def _bytes(root_cells: int, all_cells: int, roots: int, solver: str) -> int:
@@ -244,11 +259,6 @@ def _bytes(root_cells: int, all_cells: int, roots: int, solver: str) -> int:
         return 8 * all_cells
     tables = 8 * (ROOT_BUFFERS[solver] * root_cells + 2 * all_cells)
     return int(BASE_BYTES + CLIQUE_BYTES * roots + tables)
-
-
-def _seconds(cells: int, solver: str) -> float:
-    passes = cells * TYPICAL_ITERATIONS[solver]
-    return passes / CELL_PASSES_PER_SECOND if cells < 10**15 else float("inf")
 
 
 def _refuse(option: Option, budget: int, advice: str) -> NoReturn:

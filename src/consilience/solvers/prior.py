@@ -14,7 +14,7 @@ splitting with an entropic term from where the last one ended.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from time import perf_counter
 
@@ -150,8 +150,9 @@ class PriorPath:
             status = out_of_iterations(run.iterations, gap, tolerance, Goal.GAP)
         seconds = perf_counter() - began
         return Solution(
-            tau, value, bound, violation, run.iterations, seconds, status, "splitting with prior"
-        )
+            tau, value, bound, violation, run.iterations, seconds, status, "splitting with prior",
+            work=self.iteration.visited,
+        )  # fmt: skip
 
     def _value(self, tau: CliqueVector) -> float:
         """The regularised objective, in the problem's units."""
@@ -237,7 +238,7 @@ def fit_with_prior(
             "use prior=None for Laplace measurements"
         )
     given = [_unbound(m) for m in measurements]
-    strength, validation = _best_strength(domain, given, graph, total, rng, DRAWS, SURE)
+    strength, validation, tried = _best_strength(domain, given, graph, total, rng, DRAWS, SURE)
     loss = SquaredLoss(domain, given, total)
     problem = SplitProblem(graph, loss)
     if strength == 0.0:
@@ -245,6 +246,7 @@ def fit_with_prior(
     else:
         path = PriorPath(problem, prior_tables(domain, graph, loss.measurements, total, rng))
         solution = path.solution(strength, began, tolerance, progress)
+    solution = replace(solution, work=solution.work + tried)
     return PriorFit(solution, strength, np.append(STRENGTHS, 0.0), validation)
 
 
@@ -256,20 +258,21 @@ def _best_strength(
     rng: np.random.Generator,
     draws: int,
     sure: float,
-) -> tuple[float, Buffer]:
-    curves, chances = [], []
+) -> tuple[float, Buffer, float]:
+    curves, chances, work = [], [], 0.0
     for _ in range(draws):
         thin, judge = _thinned(domain, given, total, rng)
         tables = prior_tables(domain, graph, thin.measurements, total, rng)
-        curve, chance = _validate(graph, thin, tables, judge)
+        curve, chance, visited = _validate(graph, thin, tables, judge)
+        work += visited
         curves.append(curve)
         chances.append(chance)
     validation = np.mean(curves, axis=0)
     # A pull has to earn its bias: where there is more noise than people, which fit is judged best is chance.
     gain, chance = validation[-1] - validation.min(), np.mean(chances) / np.sqrt(draws)
     if gain <= sure * chance:
-        return 0.0, validation
-    return _choose(np.append(STRENGTHS, 0.0), validation), validation
+        return 0.0, validation, work
+    return _choose(np.append(STRENGTHS, 0.0), validation), validation, work
 
 
 # -- the prior ---------------------------------------------------------------------------------------
@@ -336,7 +339,7 @@ def _quick_fit(
     rng: np.random.Generator,
 ) -> CliqueVector:
     """A fit of lower order for use as a prior: one thinning, no certificate; tables of the regions without parents."""
-    strength, _ = _best_strength(domain, given, graph, total, rng, draws=1, sure=0.0)
+    strength, *_ = _best_strength(domain, given, graph, total, rng, draws=1, sure=0.0)
     loss = SquaredLoss(domain, given, total)
     problem = SplitProblem(graph, loss)
     if strength == 0.0:
@@ -402,8 +405,8 @@ def _thinned(
 
 def _validate(
     graph: RegionGraph, thin: SquaredLoss, tables: dict[Clique, Buffer], judge: SquaredLoss
-) -> tuple[Buffer, float]:
-    """Validation of every strength and, last, of maximum likelihood; the standard deviation of its gain over that by chance.
+) -> tuple[Buffer, float, float]:
+    """Validation of every strength and, last, of maximum likelihood; the deviation of its gain by chance; visits of cells.
 
     Stops early once it clearly rises, and then maximum likelihood is out of the question.
     """
@@ -420,7 +423,7 @@ def _validate(
             best, tau, slope = i, found, gradient
         # At the strong end all fits can be alike: a rise that is chance must not end the search.
         elif i - best >= 2 and values[i] - values[best] > CLEARLY:
-            return values, 0.0
+            return values, 0.0, path.iteration.visited
     plain = SplitIteration(problem)
     plain.v[...] = path.z()  # where noise is large a cold start would take thousands of iterations
     for _ in range(PLAIN_ITERATIONS):
@@ -428,7 +431,8 @@ def _validate(
     found = problem.vector(np.maximum(plain.consistent(), 0.0)).values
     values[-1], gradient = bound.value_and_grad(found)
     # The judge's noise has sqrt(2) of its stated standard deviation, so two fits at distance d differ by sqrt(2) d of chance.
-    return values, float(np.sqrt(2.0 * max(0.0, (gradient - slope) @ (found - tau))))
+    chance = float(np.sqrt(2.0 * max(0.0, (gradient - slope) @ (found - tau))))
+    return values, chance, path.iteration.visited + plain.visited
 
 
 def _choose(strengths: Buffer, validation: Buffer) -> float:

@@ -13,6 +13,7 @@ from consilience.progress import Progress
 from consilience.regions.junction_tree import JunctionTree
 from consilience.solvers.mirror import mirror_descent
 from consilience.solvers.solution import Solution
+from consilience.solvers.work import visits
 from consilience.tree.oracle import ExactOracle, ExactState, largest_total
 
 DEFAULT_ITERATIONS = 20_000
@@ -97,4 +98,5 @@ def private_pgm(
     return Solution(
         tau, result.objective, min(result.bound, result.objective), 0.0, result.iterations, perf_counter() - began,
         result.status, "Prox-PGM with the exact oracle", result.state,
+        work=result.iterations * visits(problem.oracle.layout.cells, len(problem.oracle.layout.cliques)),
     )  # fmt: skip

@@ -30,6 +30,7 @@ from consilience.solvers.feasible import polish
 from consilience.solvers.local import LocalProblem
 from consilience.solvers.mirror import mirror_descent
 from consilience.solvers.solution import Solution
+from consilience.solvers.work import visits
 from consilience.status import Ending, not_convex, out_of_iterations, stalled, unbounded
 
 BLOCK = 8
@@ -110,6 +111,7 @@ def prox_pgm(
     solution = Solution(
         tau, objective, min(end.bound, objective), violation, run.iterations, perf_counter() - began, status,
         "Prox-PGM with Convex-GBP", ProxState(end.beliefs, end.rate),
+        work=run.iterations * visits(graph.cells, len(graph.regions)),
     )  # fmt: skip
     size = max(abs(objective), abs(end.first_value or 0.0))
     if end.bound > objective + 1e-6 * size and status.ending is not Ending.UNBOUNDED:
@@ -144,6 +146,7 @@ def _accelerated(
     return Solution(
         tau, objective, min(result.bound, objective), violation, result.iterations, perf_counter() - began, result.status,
         "accelerated Prox-PGM with Convex-GBP", ProxState(result.state, result.rate),
+        work=result.iterations * visits(problem.graph.cells, len(problem.graph.regions)),
     )  # fmt: skip
 
 

@@ -17,15 +17,28 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg, splu
 
 from consilience.domain import Buffer, Clique
-from consilience.measurements import BoundMeasurement
+from consilience.measurements import BoundMeasurement, Query
 from consilience.measurements.queries import Sparse
 
 DENSE_CELLS = 3000
 """Up to this many cells the normal matrix is factorised; above, conjugate gradients on the queries."""
-MOST_SOLVES = 200
-"""Of conjugate gradients in one prox."""
+MOST_PRODUCTS = 200
+"""With the queries in one prox by conjugate gradients."""
+SPARSE, DENSE, ITERATIVE = 10.0, 0.5, 50.0
+"""Visits of cells that a system costs by each entry, each pair of cells, each answer and cell."""
 
 Solve = Callable[[Buffer], Buffer]
+
+
+def way_of(queries: Sequence[Query]) -> tuple[str, float]:
+    """How the system of some queries on one table is solved, and what one solve costs in visits of cells."""
+    cells = queries[0].cells
+    entries = [q.matrix.nnz for q in queries if isinstance(q, Sparse)]
+    if len(entries) == len(queries) and 20 * sum(entries) < cells**2:
+        return "sparse", SPARSE * (sum(entries) + cells)
+    if cells <= DENSE_CELLS:
+        return "dense", DENSE * cells**2
+    return "iterative", ITERATIVE * sum(q.rows + q.cells for q in queries)
 
 
 class QueryCopy:
@@ -52,25 +65,22 @@ class QueryCopy:
         return self._adjoint(query.apply(z) for query in self.queries)
 
     def _choose(self) -> Callable[[float], Solve]:
-        """How the prox is solved, decided once by sizes; `work` counts the multiplications of one."""
-        entries = [q.matrix.nnz for q in self.queries if isinstance(q, Sparse)]
-        if len(entries) == len(self.queries) and 20 * sum(entries) < self.cells**2:
+        """How the prox is solved, decided once by sizes."""
+        way, self.work = way_of(self.queries)
+        if way == "sparse":
             rows = [
                 np.sqrt(s) * cast(Sparse, q).matrix
                 for q, s in zip(self.queries, self.shares, strict=True)
             ]
             self._stacked = sparse.csr_array(sparse.vstack(rows))
             self.stiffness = float(self._stacked.power(2).sum()) / self.cells
-            self.work = 10 * (sum(entries) + self.cells)
             return self._sparse
-        if self.cells <= DENSE_CELLS:
+        if way == "dense":
             self._gram = self._normal(np.eye(self.cells))
             self.stiffness = float(np.trace(self._gram)) / self.cells
-            self.work = 2 * self.cells**2
             return self._dense
         norms = zip(self.queries, self.shares, strict=True)
         self.stiffness = sum(s * q.column_norm**2 for q, s in norms)
-        self.work = 20 * sum(2 * (q.rows + q.cells) for q in self.queries)
         return self._iterative
 
     def _dense(self, ratio: float) -> Solve:
@@ -97,7 +107,7 @@ class QueryCopy:
             matvec=lambda z: self._normal(z) + ratio * z,
             dtype=np.float64,
         )
-        return lambda right: cg(normal, right, x0=self._last, rtol=1e-11, maxiter=MOST_SOLVES)[0]
+        return lambda right: cg(normal, right, x0=self._last, rtol=1e-11, maxiter=MOST_PRODUCTS)[0]
 
     def prox(self, v: Buffer, penalty: float) -> Buffer:
         ratio = penalty / self.weight

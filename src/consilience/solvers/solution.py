@@ -29,6 +29,8 @@ class Solution:
     """How strongly the fit was pulled towards its prior (solvers/prior.py); None without one."""
     floor: float = 1e-300
     """An objective below this is as good as zero: noise-free data can be met exactly."""
+    work: float = 0.0
+    """Visits of cells that it took, counted (solvers/work.py)."""
 
     @property
     def gap(self) -> float:

@@ -18,6 +18,7 @@ from consilience.kernels.options import threads_for
 from consilience.kernels.splitting import Roots
 from consilience.regions.ties import Projection
 from consilience.solvers.split_problem import SplitProblem, Structure
+from consilience.solvers.work import visits
 
 RELAX = 1.6
 EXACT = 1e-7
@@ -80,6 +81,7 @@ class SplitIteration:
         self.projection = Projection(problem.ties)
         self.projection.base[...], self.projection.base_share[...] = problem.node_means()
         self._z = np.zeros(0)
+        self.steps = 0
         if state is not None:
             self.v[...] = state.v
             self.rho = state.rho
@@ -93,6 +95,12 @@ class SplitIteration:
     def work(self) -> int:
         """Cells, counted tenfold where each needs a transcendental equation solved."""
         return self.problem.cells * (10 if kernels.ENTROPIC in self.mode else 1)
+
+    @property
+    def visited(self) -> float:
+        """Visits of cells so far, checks included."""
+        queries = sum(copy.work for copy in self.problem.copies)
+        return self.steps * visits(self.work, len(self.problem.data), queries)
 
     # -- weights ---------------------------------------------------------------------------------
 
@@ -134,6 +142,7 @@ class SplitIteration:
         return self.x
 
     def _project(self, *, update: bool) -> None:
+        self.steps += 1
         with threads_for(self.work):
             self._solve_copies()
             roots = self._roots()

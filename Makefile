@@ -7,10 +7,10 @@ READY_BENCH := $(VENV)/.ready-bench
 READY_EXPERIMENTS := $(VENV)/.ready-experiments
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo engines test lint format bench experiments docs lock clean
+.PHONY: help venv demo engines test test-all lint format bench experiments docs lock clean
 
 help:  ## show the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 venv: $(READY)  ## make .venv with everything pinned in requirements.lock
 
@@ -37,7 +37,10 @@ demo: $(READY)  ## the main job on generated people
 engines: $(READY)  ## add Ibis and Spark, so that make test tries them too (Spark needs Java 17)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev,spark]'
 
-test: $(READY)  ## the whole test suite
+test: $(READY)  ## the test suite, in a few minutes: all but simulations, audits and other slow tests
+	@$(BIN)/python -m pytest -q -m 'not slow'
+
+test-all: $(READY)  ## every test
 	@$(BIN)/python -m pytest -q
 
 lint: $(READY)  ## formatting, lint, types, layers

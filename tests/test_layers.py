@@ -99,3 +99,8 @@ def test_every_public_name_is_there() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'consilience' has no attribute 'reconcile'"):
         consilience.reconcile  # type: ignore[attr-defined]
+
+
+def test_collecting_tests_runs_no_kernel(run_while_collecting: list[str]) -> None:
+    """A model that several tests share is a session fixture: fitted when it is first used, never on import."""
+    assert run_while_collecting == []

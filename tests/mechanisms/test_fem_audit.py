@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
 
 import consilience.mechanisms.game
-from consilience.domain import Domain, Workload
+from consilience.domain import CliqueVector, Domain, Workload
 from consilience.measurements.selections import SelectionLoss, Selections
 from consilience.mechanisms import FEM, DualQuery
 from consilience.privacy import Budget, Epsilon, SeededNoise, repeated, run_audit
@@ -25,7 +26,6 @@ PAIR = (
     Dataset(np.array([[0, 0], [1, 1], [0, 1]]), DOMAIN),
     Dataset(np.array([[1, 1], [1, 1], [0, 1]]), DOMAIN),
 )
-SHARES = [d.marginals(WORKLOAD.cliques) * (1 / d.records) for d in PAIR]
 BUDGET = Budget(rho=0.5, neighbours="replace-one")
 MADE = {
     "fem": FEM(WORKLOAD, rounds=8, samples=2, restarts=0),
@@ -41,10 +41,15 @@ class Sharp(SeededNoise):
         return super().select(scores, sensitivity, Epsilon(3 * epsilon.value))
 
 
+@cache
+def shares() -> list[CliqueVector]:
+    return [d.marginals(WORKLOAD.cliques) * (1 / d.records) for d in PAIR]
+
+
 def ratio(selections: Selections) -> float:
     """log P(choices | first table) - log P(choices | second table)."""
-    bound = SelectionLoss(selections).bind(SHARES[0].layout)
-    first, second = (bound.value_and_grad(s.values)[0] for s in SHARES)
+    bound = SelectionLoss(selections).bind(shares()[0].layout)
+    first, second = (bound.value_and_grad(s.values)[0] for s in shares())
     return second - first
 
 

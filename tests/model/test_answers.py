@@ -23,20 +23,41 @@ from consilience.regions import RegionGraph
 from model.cases import maximum_entropy
 from solvers.problems import RECORDS, D, marginal_of, noisy, true_counts
 
-LOCAL = reconstruct(
-    D, noisy(D, "ab bc cd ac", 1), total=RECORDS, fit=LeastSquares(consistency="local")
-)
-GLOBAL = reconstruct(
-    D, noisy(D, "ab bc cd ad", 2), total=RECORDS, fit=LeastSquares(consistency="global")
-)
-FACTOR = reconstruct(D, noisy(D, "abc bcd de", 3), fit=LeastSquares(consistency="factor"))
-MODELS = {"local": LOCAL, "global": GLOBAL, "factor": FACTOR}
+MODELS = ("local", "global", "factor")
+
+
+@pytest.fixture(scope="session")
+def local() -> Model:
+    return reconstruct(
+        D, noisy(D, "ab bc cd ac", 1), total=RECORDS, fit=LeastSquares(consistency="local")
+    )
+
+
+@pytest.fixture(scope="session")
+def exact() -> Model:
+    return reconstruct(
+        D, noisy(D, "ab bc cd ad", 2), total=RECORDS, fit=LeastSquares(consistency="global")
+    )
+
+
+@pytest.fixture(scope="session")
+def factor() -> Model:
+    return reconstruct(D, noisy(D, "abc bcd de", 3), fit=LeastSquares(consistency="factor"))
+
+
+@pytest.fixture(scope="session")
+def models(local: Model, exact: Model, factor: Model) -> dict[str, Model]:
+    return {"local": local, "global": exact, "factor": factor}
+
+
 CALLS = [s for k in range(5) for s in combinations(D.attributes, k)]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_in_model_answers_are_the_stored_tables_in_any_order(name: str) -> None:
-    model = MODELS[name]
+def test_in_model_answers_are_the_stored_tables_in_any_order(
+    name: str, models: dict[str, Model]
+) -> None:
+    model = models[name]
     for region, table in model.tau.items():
         if not model.in_model(region):
             continue
@@ -49,8 +70,10 @@ def test_in_model_answers_are_the_stored_tables_in_any_order(name: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_method_gives_distributions_that_agree_with_the_model(name: str, method: str) -> None:
-    model = MODELS[name]
+def test_every_method_gives_distributions_that_agree_with_the_model(
+    name: str, method: str, models: dict[str, Model]
+) -> None:
+    model = models[name]
     for asked in [c for c in CALLS if not model.in_model(c)][:: 1 if method != "expanded" else 7]:
         table = model.marginal(asked, method)
         assert table.shape == D.shape_of(asked)
@@ -66,40 +89,40 @@ def test_every_method_gives_distributions_that_agree_with_the_model(name: str, m
                 )
 
 
-def test_a_global_model_answers_by_its_own_distribution() -> None:
+def test_a_global_model_answers_by_its_own_distribution(exact: Model) -> None:
     """Private-PGM: the maximum-entropy joint with the fitted tables; attributes that nothing mentions are uniform."""
-    judge = maximum_entropy(D, GLOBAL.known)
+    judge = maximum_entropy(D, exact.known)
     for asked in CALLS:
-        expected = GLOBAL.total * marginal(D, judge, asked)
-        np.testing.assert_allclose(GLOBAL.marginal(asked), expected, atol=1e-3 * GLOBAL.total)
+        expected = exact.total * marginal(D, judge, asked)
+        np.testing.assert_allclose(exact.marginal(asked), expected, atol=1e-3 * exact.total)
 
 
-def test_many_are_each_alone_and_progress_is_told() -> None:
+def test_many_are_each_alone_and_progress_is_told(local: Model) -> None:
     seen: list[Step] = []
     asked = [("a", "b"), ("d", "a"), "e", ("e", "b", "d"), ("d", "a")]
-    found = LOCAL.marginals(asked, progress=seen.append)
+    found = local.marginals(asked, progress=seen.append)
     for order, table in zip(asked, found, strict=True):
-        np.testing.assert_array_equal(table, LOCAL.marginal(order))
+        np.testing.assert_array_equal(table, local.marginal(order))
     assert seen[-1].done == seen[-1].total > 0
-    assert LOCAL.marginals([]) == []
+    assert local.marginals([]) == []
     found[0][...] = -1.0
-    assert LOCAL.marginal(("a", "b")).min() >= 0
+    assert local.marginal(("a", "b")).min() >= 0
 
 
-def test_saved_models_answer_alike(tmp_path: Path) -> None:
-    LOCAL.save(tmp_path / "model.npz")
+def test_saved_models_answer_alike(tmp_path: Path, local: Model) -> None:
+    local.save(tmp_path / "model.npz")
     again = load(tmp_path / "model.npz")
     for asked in (("a", "d"), ("b", "d", "e")):
-        np.testing.assert_array_equal(again.marginal(asked), LOCAL.marginal(asked))
+        np.testing.assert_array_equal(again.marginal(asked), local.marginal(asked))
 
 
-def test_what_can_not_be_asked() -> None:
+def test_what_can_not_be_asked(local: Model) -> None:
     with pytest.raises(
         ConsilienceError, match=r"method must be one of auto, backbone, local, .*'x'"
     ):
-        LOCAL.marginal(("a", "d"), "x")
+        local.marginal(("a", "d"), "x")
     with pytest.raises(ConsilienceError, match="method must be one of"):
-        LOCAL.trust(("a", "d"), "x")
+        local.trust(("a", "d"), "x")
     wide = Domain({f"x{i}": 20 for i in range(12)})
     made = [Measurement((f"x{i}", f"x{i + 1}"), np.ones((20, 20)), stddev=1.0) for i in range(11)]
     model = reconstruct(wide, made, total=400.0)
@@ -118,25 +141,25 @@ def test_what_can_not_be_asked() -> None:
         st.sampled_from(D.attributes), st.sets(st.integers(0, 1), min_size=1), max_size=4
     )
 )
-def test_counts_are_sums_of_cells(where: dict[str, set[int]]) -> None:
+def test_counts_are_sums_of_cells(local: Model, where: dict[str, set[int]]) -> None:
     clique = D.clique(where)
-    table = LOCAL.marginal(clique)
+    table = local.marginal(clique)
     mask = np.ones(table.shape, bool)
     for i, a in enumerate(clique):
         keep = np.isin(np.arange(D[a]), sorted(where[a]))
         mask &= keep.reshape([-1 if j == i else 1 for j in range(len(clique))])
-    assert LOCAL.count(where) == pytest.approx(float(table[mask].sum()))
+    assert local.count(where) == pytest.approx(float(table[mask].sum()))
 
 
-def test_conditions_of_every_kind() -> None:
-    table = LOCAL.marginal(("b", "c"))
-    assert LOCAL.count({}) == pytest.approx(RECORDS)
-    assert LOCAL.count({"c": range(1, 3), "b": 2}) == pytest.approx(table[2, 1:3].sum())
-    assert LOCAL.count({"c": slice(2), "b": [0, 2, 0]}) == pytest.approx(table[[0, 2], :2].sum())
-    assert LOCAL.count({"b": np.int64(1)}) == pytest.approx(table[1].sum())
-    assert LOCAL.count({"b": []}) == 0.0
-    many = LOCAL.counts([{"a": 0, "d": 1}, {"a": 1}])
-    assert many == [LOCAL.count({"a": 0, "d": 1}), LOCAL.count({"a": 1})]
+def test_conditions_of_every_kind(local: Model) -> None:
+    table = local.marginal(("b", "c"))
+    assert local.count({}) == pytest.approx(RECORDS)
+    assert local.count({"c": range(1, 3), "b": 2}) == pytest.approx(table[2, 1:3].sum())
+    assert local.count({"c": slice(2), "b": [0, 2, 0]}) == pytest.approx(table[[0, 2], :2].sum())
+    assert local.count({"b": np.int64(1)}) == pytest.approx(table[1].sum())
+    assert local.count({"b": []}) == 0.0
+    many = local.counts([{"a": 0, "d": 1}, {"a": 1}])
+    assert many == [local.count({"a": 0, "d": 1}), local.count({"a": 1})]
 
 
 @pytest.mark.parametrize(

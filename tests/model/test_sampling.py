@@ -20,6 +20,7 @@ from consilience.domain import CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.fits import LeastSquares, reconstruct
 from consilience.measurements import Measurement
+from consilience.model import Model
 from consilience.model.sampling import (
     _replace_impossible,
     independent_deviation,
@@ -32,29 +33,45 @@ from solvers.problems import RECORDS, D, cliques_of, marginal_of, noisy, true_co
 FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 FIRE = FOLDER / "fire.csv.gz"
 CYCLE = "ab bc cd ad"
-GLOBAL = reconstruct(
-    D, noisy(D, "abc bcd de", 2), total=RECORDS, fit=LeastSquares(consistency="global")
-)
-LOCAL = reconstruct(
-    D, noisy(D, f"{CYCLE} de", 3), total=RECORDS, fit=LeastSquares(consistency="local")
-)
-
 UNEQUAL = 0.95
-FRUSTRATED = reconstruct(
-    Domain(dict.fromkeys("abcd", 2)),
-    [
-        Measurement(
-            c,
-            [[500 * (1 - UNEQUAL), 500 * UNEQUAL], [500 * UNEQUAL, 500 * (1 - UNEQUAL)]],
-            stddev=1.0,
-        )
-        for c in cliques_of("ab bc ac cd")
-    ],
-    total=1000.0,
-    fit=LeastSquares(consistency="local"),
-)
-"""Three attributes, each pair unequal in 95 of 100 rows: consistent pair by pair, but no rows have such tables."""
-MODELS = {"global": GLOBAL, "local": LOCAL, "frustrated": FRUSTRATED}
+MODELS = ("global", "local", "frustrated")
+
+
+@pytest.fixture(scope="session")
+def exact() -> Model:
+    return reconstruct(
+        D, noisy(D, "abc bcd de", 2), total=RECORDS, fit=LeastSquares(consistency="global")
+    )
+
+
+@pytest.fixture(scope="session")
+def local() -> Model:
+    return reconstruct(
+        D, noisy(D, f"{CYCLE} de", 3), total=RECORDS, fit=LeastSquares(consistency="local")
+    )
+
+
+@pytest.fixture(scope="session")
+def frustrated() -> Model:
+    """Three attributes, each pair unequal in 95 of 100 rows: consistent pair by pair, but no rows have such tables."""
+    return reconstruct(
+        Domain(dict.fromkeys("abcd", 2)),
+        [
+            Measurement(
+                c,
+                [[500 * (1 - UNEQUAL), 500 * UNEQUAL], [500 * UNEQUAL, 500 * (1 - UNEQUAL)]],
+                stddev=1.0,
+            )
+            for c in cliques_of("ab bc ac cd")
+        ],
+        total=1000.0,
+        fit=LeastSquares(consistency="local"),
+    )
+
+
+@pytest.fixture(scope="session")
+def models(exact: Model, local: Model, frustrated: Model) -> dict[str, Model]:
+    return {"global": exact, "local": local, "frustrated": frustrated}
 
 
 # -- models ------------------------------------------------------------------------------------------
@@ -62,15 +79,17 @@ MODELS = {"global": GLOBAL, "local": LOCAL, "frustrated": FRUSTRATED}
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("n", [0, 1, 2, 1000, 50_000])
-def test_a_sample_is_a_dataset_of_the_models_domain(name: str, n: int) -> None:
-    rows = MODELS[name].sample(n, rng=0)
+def test_a_sample_is_a_dataset_of_the_models_domain(
+    name: str, n: int, models: dict[str, Model]
+) -> None:
+    rows = models[name].sample(n, rng=0)
     assert isinstance(rows, Dataset)
-    assert (len(rows), rows.domain, rows.weights) == (n, MODELS[name].domain, None)
+    assert (len(rows), rows.domain, rows.weights) == (n, models[name].domain, None)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_reported_distance_is_the_distance(name: str) -> None:
-    model = MODELS[name]
+def test_the_reported_distance_is_the_distance(name: str, models: dict[str, Model]) -> None:
+    model = models[name]
     report = model.sample_with_report(3000, 4)
     found = {
         r: np.abs(report.data.marginal(r) / 3000 - model.marginal(r) / model.total).sum() / 2
@@ -82,31 +101,33 @@ def test_the_reported_distance_is_the_distance(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["global", "local"])
-def test_rows_are_nearer_than_independent_ones(name: str) -> None:
-    report = MODELS[name].sample_with_report(3000, 4)
+def test_rows_are_nearer_than_independent_ones(name: str, models: dict[str, Model]) -> None:
+    report = models[name].sample_with_report(3000, 4)
     assert report.distance < 0.5 * report.independent
 
 
-def test_global_models_are_sampled_exactly_and_others_moved() -> None:
-    exact, moved = (m.sample_with_report(5000, 1) for m in (GLOBAL, FRUSTRATED))
-    assert (exact.exact, exact.sweeps, exact.moved, exact.distance) == (True, 0, 0.0, exact.before)
+def test_global_models_are_sampled_exactly_and_others_moved(
+    exact: Model, frustrated: Model
+) -> None:
+    drawn, moved = (m.sample_with_report(5000, 1) for m in (exact, frustrated))
+    assert (drawn.exact, drawn.sweeps, drawn.moved, drawn.distance) == (True, 0, 0.0, drawn.before)
     assert not moved.exact
     assert moved.sweeps == 8
     assert moved.distance <= moved.before
-    assert "5,000 rows drawn exactly from the model" in str(exact)
+    assert "5,000 rows drawn exactly from the model" in str(drawn)
     assert "8 sweeps moved" in str(moved)
     assert "5,000 rows drawn from the backbone" in str(moved)
 
 
-def test_what_no_rows_can_meet_is_left_as_distance() -> None:
+def test_what_no_rows_can_meet_is_left_as_distance(frustrated: Model) -> None:
     """A row makes at most two of three pairs unequal, so their mean total variation is at least 0.95 - 2/3."""
-    report = FRUSTRATED.sample_with_report(30_000, 0)
+    report = frustrated.sample_with_report(30_000, 0)
     least = (3 * UNEQUAL - 2) / 4
     assert least - 1e-6 <= report.distance < 1.02 * least
 
 
-def test_rows_of_a_thin_backbone_are_moved_to_the_other_tables() -> None:
-    model = replace(LOCAL)
+def test_rows_of_a_thin_backbone_are_moved_to_the_other_tables(local: Model) -> None:
+    model = replace(local)
     thin = backbone_of(model.known, memory=100)
     assert not thin.whole
     model.__dict__["backbone"] = thin  # where the cached property keeps it
@@ -115,9 +136,9 @@ def test_rows_of_a_thin_backbone_are_moved_to_the_other_tables() -> None:
     assert 0 < report.moved < 0.1
 
 
-def test_sweeps_that_are_given_are_honoured() -> None:
-    assert FRUSTRATED.sample_with_report(500, 1, sweeps=0).moved == 0.0
-    moved = GLOBAL.sample_with_report(500, 1, sweeps=3)
+def test_sweeps_that_are_given_are_honoured(exact: Model, frustrated: Model) -> None:
+    assert frustrated.sample_with_report(500, 1, sweeps=0).moved == 0.0
+    moved = exact.sample_with_report(500, 1, sweeps=3)
     assert (moved.exact, moved.sweeps) == (False, 3)
     assert moved.distance <= moved.before
 
@@ -154,23 +175,23 @@ def test_long_range_dependence_of_the_backbone_survives_the_moves() -> None:
     assert np.abs(table - truth).sum() < 0.1 * np.abs(independent - truth).sum()
 
 
-def test_the_total_does_not_bound_the_rows() -> None:
-    few, many = (LOCAL.sample_with_report(n, 0, sweeps=4) for n in (100, 100_000))
+def test_the_total_does_not_bound_the_rows(local: Model) -> None:
+    few, many = (local.sample_with_report(n, 0, sweeps=4) for n in (100, 100_000))
     assert many.distance < few.distance
-    assert many.data.total == 100_000 > LOCAL.total
+    assert many.data.total == 100_000 > local.total
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_seed_or_a_generator_decides_the_rows(name: str) -> None:
-    model = MODELS[name]
+def test_a_seed_or_a_generator_decides_the_rows(name: str, models: dict[str, Model]) -> None:
+    model = models[name]
     one = model.sample(400, 7).to_array()
     np.testing.assert_array_equal(one, model.sample(400, np.random.default_rng(7)).to_array())
     assert (one != model.sample(400, 8).to_array()).any()
     assert (model.sample(400).to_array() != model.sample(400).to_array()).any()
 
 
-def test_progress_covers_the_backbone_as_well() -> None:
-    model = replace(LOCAL)
+def test_progress_covers_the_backbone_as_well(local: Model) -> None:
+    model = replace(local)
     seen: list[tuple[int, int | None]] = []
     model.sample(50, 0, progress=lambda step: seen.append((step.done, step.total)))
     stages = list(dict.fromkeys(of for _, of in seen))
@@ -181,23 +202,23 @@ def test_progress_covers_the_backbone_as_well() -> None:
         assert done[-1] == of
 
 
-def test_progress_goes_up_to_the_end() -> None:
+def test_progress_goes_up_to_the_end(frustrated: Model) -> None:
     seen: list[tuple[int, int | None]] = []
-    FRUSTRATED.prepare()
-    FRUSTRATED.sample(300, 0, progress=lambda step: seen.append((step.done, step.total)))
+    frustrated.prepare()
+    frustrated.sample(300, 0, progress=lambda step: seen.append((step.done, step.total)))
     assert [done for done, _ in seen] == list(range(1, seen[-1][1] + 1))
     assert len({of for _, of in seen}) == 1
 
 
 @pytest.mark.parametrize("n", [-1, 2.5, True, "3", None])
-def test_the_number_of_rows_is_checked(n: object) -> None:
+def test_the_number_of_rows_is_checked(n: object, local: Model) -> None:
     with pytest.raises(ConsilienceError, match="number of rows, must be a whole number from 0 on"):
-        LOCAL.sample(n)  # pyright: ignore[reportArgumentType]
+        local.sample(n)  # pyright: ignore[reportArgumentType]
 
 
-def test_sweeps_are_checked() -> None:
+def test_sweeps_are_checked(local: Model) -> None:
     with pytest.raises(ConsilienceError, match="sweeps must be a whole number from 0 on, got -2"):
-        LOCAL.sample(3, sweeps=-2)
+        local.sample(3, sweeps=-2)
 
 
 @given(data=st.data())

@@ -12,7 +12,7 @@ import pytest
 import consilience as cs
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from prices import people, shapes  # noqa: E402
+from prices import people, shapes
 
 
 def test_work_is_foreseen_within_a_factor_of_three_on_every_shape() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
@@ -36,6 +37,9 @@ SAFE_RATE = (STDDEV / RECORDS) ** 2
 
 
 def rows(full: bool = False) -> Iterator[Row]:
+    if missing := without_mbi("beside mbi"):
+        yield missing
+        return
     for k in (64, 256):
         found = apart(__file__, "local", str(k))
         name = f"beside mbi: {k} random triples"
@@ -46,6 +50,13 @@ def rows(full: bool = False) -> Iterator[Row]:
         found = apart(__file__, "exact", kind)
         yield _versus(f"beside mbi: exact, {name}, first iteration", found, "start", "bar: 20")
         yield _versus(f"beside mbi: exact, {name}, iteration", found, "iteration", "bar: 1")
+
+
+def without_mbi(name: str) -> Row | None:
+    """A row that says so, where there is no mbi to compare with."""
+    if find_spec("mbi") is not None:
+        return None
+    return Row(name, "not run", note="mbi is not installed; make bench installs it")
 
 
 def _objective(name: str, found: dict[str, Any]) -> Row:

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 import consilience as cs
-from cli.conftest import BUDGET, SCHEMA, people, run
+from cli.conftest import BUDGET, SCHEMA, checked, people, run
 from consilience.cli.shell import COMMANDS
 from consilience.data import Schema
 from consilience.data.schema_file import parse_schema
@@ -31,8 +31,11 @@ def test_five_commands_from_a_csv_to_answers(place: Path) -> None:
     drafted = run("schema", "people.csv")
     assert drafted.exit_code == 0
     assert "NOT private" in drafted.stderr
-    assert drafted.stdout.startswith("# DRAFT, read off the table: NOT private as it is.")
+    assert drafted.stdout.startswith(
+        "# DRAFT, read off the table: NOT private as it is, and a release"
+    )
     (place / "draft.toml").write_text(drafted.stdout, encoding="utf-8")
+    checked(place / "draft.toml")
     common = ("--schema", "draft.toml", "--epsilon", "5", "--delta", "1e-6", "--workload", "2")
     planned = run("plan", "people.csv", *common)
     assert planned.exit_code == 0, planned.output

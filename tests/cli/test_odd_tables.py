@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import run
+from cli.conftest import checked, run
 from consilience.data.schema_file import read_schema
 
 BUDGET = ("--epsilon", "1", "--delta", "1e-6", "--neighbours", "replace-one", "--ledger", "l")
@@ -66,6 +66,7 @@ def test_odd_tables_go_all_the_way(tmp_path: Path, monkeypatch, name: str) -> No
     drafted = run("schema", "t.csv", "--out", "t.toml")
     assert drafted.exit_code == 0, drafted.output
     assert [c.name for c in read_schema(tmp_path / "t.toml")] == columns
+    checked(tmp_path / "t.toml")
     words = ("--schema", "t.toml", *BUDGET, "--workload", "1", "--errors", "none", "--out", "out")
     done = run("release", "t.csv", *words)
     assert done.exit_code == 0, done.output
@@ -112,6 +113,7 @@ def test_a_file_is_itself_whatever_it_is_called(tmp_path: Path, monkeypatch, nam
     drafted = run("schema", name, "--out", "t.toml")
     assert drafted.exit_code == 0, drafted.output
     assert [c.name for c in read_schema(tmp_path / "t.toml")] == ["kind", "age", "score"]
+    checked(tmp_path / "t.toml")
     words = ("--schema", "t.toml", *BUDGET, "--errors", "none", "--out", "out::1")
     done = run("release", name, *words)
     assert done.exit_code == 0, done.output
@@ -124,6 +126,7 @@ def test_a_column_with_the_name_of_a_result_is_refused_before_anything_is_spent(
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text(PLAIN.replace("kind", "count"))
     assert run("schema", "t.csv", "--out", "t.toml").exit_code == 0
+    checked(tmp_path / "t.toml")
     done = run("release", "t.csv", "--schema", "t.toml", *BUDGET, "--out", "out")
     assert done.exit_code == 2
     assert "no column may be called 'count'" in done.stderr

@@ -9,6 +9,12 @@ from golden.problems import PROBLEMS, computed, read
 
 CLOSE = 1e-9
 """Of the largest number of an array."""
+FLAT = {
+    "frustrated_global": 1e-6,
+    "frustrated_factor_and_prior": 1e-7,
+    "prox_pgm_absolute_junction_tree": 1e-7,
+}
+"""Instead of CLOSE: processors with other vector instructions add up in another order, and end elsewhere on a flat bottom."""
 ROUNDING = 1e-12
 """Of arrays that are zero but for rounding."""
 CERTIFIED = ("gap", "violation")
@@ -26,11 +32,14 @@ def test_the_file_and_the_problems_are_the_same() -> None:
 def test_golden(name: str) -> None:
     kept, found = KEPT[name], computed(name)
     assert set(found) == set(kept)
-    apart = [f"{key}: {why}" for key in kept if (why := difference(key, kept[key], found[key]))]
+    close = FLAT.get(name, CLOSE)
+    apart = [
+        f"{key}: {why}" for key in kept if (why := difference(key, kept[key], found[key], close))
+    ]
     assert not apart, "\n".join(apart)
 
 
-def difference(key: str, kept: object, found: object) -> str:
+def difference(key: str, kept: object, found: object, close: float = CLOSE) -> str:
     """What is wrong with a value; empty where nothing is."""
     if isinstance(kept, str | int) or isinstance(found, str | int):
         return "" if kept == found and type(kept) is type(found) else f"{found!r}, was {kept!r}"
@@ -42,9 +51,9 @@ def difference(key: str, kept: object, found: object) -> str:
         return f"{now[~finite]}, was {before[~finite]}"
     if not finite.any():
         return ""
-    allowed = CLOSE * float(np.abs(before[finite]).max()) + ROUNDING
+    allowed = close * float(np.abs(before[finite]).max()) + ROUNDING
     if key.endswith(CERTIFIED):
-        allowed = max(allowed, CLOSE)
+        allowed = max(allowed, close)
     far = np.abs(now[finite] - before[finite]).max()
     return "" if far <= allowed else f"apart by {far:.3g}, allowed {allowed:.3g}"
 

@@ -209,7 +209,7 @@ def test_integer_queries_are_their_unit_times_what_is_meant(name):
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.parametrize("neighbours", list(Neighbours))
+@pytest.mark.parametrize("neighbours", [Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE])
 def test_sensitivities_cover_every_pair_of_neighbours(name, neighbours):
     """By brute force over columns; exact where it is said to be."""
     query = QUERIES[name]
@@ -227,7 +227,10 @@ def test_sensitivities_cover_every_pair_of_neighbours(name, neighbours):
         assert stated.l1 == l1
 
 
-@given(st.lists(st.integers(2, 5), min_size=1, max_size=3), st.sampled_from(list(Neighbours)))
+@given(
+    st.lists(st.integers(2, 5), min_size=1, max_size=3),
+    st.sampled_from([Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE]),
+)
 def test_the_price_of_a_residual_is_exact(sizes, neighbours):
     c = np.ones((1, 1))
     for n in sizes:

@@ -373,7 +373,7 @@ def _share(model, attribute):
 @given(st.data())
 def test_no_neighbour_moves_a_score_by_more_than_the_sensitivity(data):
     """Scores of a run in flight, recomputed on a neighbour; the bound is met by some pair (below)."""
-    relation = data.draw(st.sampled_from(list(Neighbours)))
+    relation = data.draw(st.sampled_from([Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE]))
     cells = st.integers(0, 59)
     rows = data.draw(st.lists(cells, min_size=2, max_size=6))
     other = rows[1:] if relation is Neighbours.ADD_REMOVE else [data.draw(cells), *rows[1:]]

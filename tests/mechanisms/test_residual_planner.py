@@ -36,7 +36,7 @@ BUDGETS = [
     Budget(rho=0.5, neighbours="add-remove"),
     Budget(rho=0.5, neighbours="replace-one"),
 ]
-RELATIONS = list(Neighbours)
+RELATIONS = [Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE]
 
 # -- the plan --------------------------------------------------------------------------------------------
 

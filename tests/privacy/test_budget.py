@@ -130,7 +130,7 @@ def test_what_gaussian_accounting_does_not_take():
 
 def test_costs_of_other_neighbours():
     budget = Budget(epsilon=1.0, neighbours="replace-one")
-    with pytest.raises(BudgetError, match="stated for replace-one neighbours, the release"):
+    with pytest.raises(BudgetError, match="stated for replace-one neighbours per row, the release"):
         budget.admits(Cost.selection(ADD, Epsilon(0.1)))
     with pytest.raises(BudgetError, match="costs must have the same neighbours"):
         Cost.selection(ADD, Epsilon(1)) + Cost.selection(Neighbours.REPLACE_ONE, Epsilon(1))

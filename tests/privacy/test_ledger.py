@@ -104,7 +104,7 @@ OTHER = Cost.laplace(marginals(Neighbours.ADD_REMOVE), Scale(20))
         (
             lambda p: Ledger(p).reserve(OTHER, "x"),
             LedgerError,
-            "replace-one neighbours, the release for add-remove",
+            "replace-one neighbours per row, the release for add-remove",
         ),
         (
             lambda p: Ledger(p).reserve(Cost.gaussian(ONE, Sigma(9)), "x"),

@@ -1,7 +1,7 @@
-"""Sensitivities against every neighbour of small tables."""
+"""Sensitivities against every neighbour of small tables: every way in which a unit's rows can come, go or change."""
 
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, combinations_with_replacement, product
 
 import numpy as np
 import pytest
@@ -11,12 +11,20 @@ from consilience.privacy import (
     Neighbours,
     l1_score,
     marginals,
+    products,
+    residuals,
     total,
     weighted_marginals,
 )
+from consilience.privacy.sensitivity import cell_score
 
 SHAPE = (2, 3, 2)
 ROWS = list(product(*(range(n) for n in SHAPE)))
+RELATIONS = [
+    Neighbours(kind, *unit)
+    for kind in ("replace-one", "add-remove")
+    for unit in ((), ("person_id", 1), ("person_id", 2))
+]
 
 
 def counts(table, cliques):
@@ -30,20 +38,42 @@ def counts(table, cliques):
     return out
 
 
+def holdings(relation, rows=ROWS):
+    """Every set of rows that a unit can have: one to so many."""
+    return [
+        list(held)
+        for k in range(1, relation.rows + 1)
+        for held in combinations_with_replacement(rows, k)
+    ]
+
+
 def neighbours_of(table, relation):
-    """Every neighbour that differs in the first row (tables are multisets, so that is general)."""
-    if relation is Neighbours.ADD_REMOVE:
-        yield table[1:]
-        yield from ([*table, row] for row in ROWS)
+    """Every neighbour that differs in one unit (tables are multisets): of TABLE the unit holds the first rows."""
+    mine, others = table[: relation.rows], table[relation.rows :]
+    if relation.value == "add-remove":
+        yield others
+        yield from ([*table, *held] for held in holdings(relation))
     else:
-        yield from ([row, *table[1:]] for row in ROWS)
+        yield from ([*held, *others] for held in holdings(relation))
+        assert len(mine) == relation.rows
+
+
+def changes(relation, columns):
+    """Every change of A x, where a row adds a column of A: columns held after minus columns held before."""
+    sums = np.array(
+        [sum(columns[i] for i in held) for held in holdings(relation, range(len(columns)))]
+    )
+    if relation.value == "add-remove":
+        return sums
+    return (sums[:, None, :] - sums[None, :, :]).reshape(-1, sums.shape[1])
 
 
 CLIQUES = {1: [(0, 1)], 2: [(0,), (1, 2)], 3: list(combinations(range(3), 2))}
-TABLE = [ROWS[0], ROWS[5], ROWS[7]]
+TABLE = [ROWS[0], ROWS[0], ROWS[7], ROWS[5]]
+"""The unit's rows first, all in one cell: the worst case is to take them away and put others into another cell."""
 
 
-@pytest.mark.parametrize("relation", list(Neighbours))
+@pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("k", CLIQUES)
 def test_marginals_move_exactly_this_far(relation, k):
     base = np.concatenate(counts(TABLE, CLIQUES[k]))
@@ -53,10 +83,12 @@ def test_marginals_move_exactly_this_far(relation, k):
     stated = marginals(relation, k)
     assert max(np.abs(m).sum() for m in moves) == stated.l1
     assert max((m**2).sum() for m in moves) == stated.l2_squared
-    assert max((m != 0).sum() for m in moves) == stated.cells
+    assert max((m != 0).sum() for m in moves) <= stated.cells
+    if relation.rows == 1:
+        assert max((m != 0).sum() for m in moves) == stated.cells
 
 
-@pytest.mark.parametrize("relation", list(Neighbours))
+@pytest.mark.parametrize("relation", RELATIONS)
 def test_weighted_marginals_move_exactly_this_far(relation):
     weights = [Fraction(1), Fraction(5, 2), Fraction(1, 3)]
     base = counts(TABLE, CLIQUES[3])
@@ -69,7 +101,7 @@ def test_weighted_marginals_move_exactly_this_far(relation):
     assert (max(l1), max(l2)) == (stated.l1, stated.l2_squared)
 
 
-@pytest.mark.parametrize("relation", list(Neighbours))
+@pytest.mark.parametrize("relation", RELATIONS)
 def test_the_score_moves_this_far_and_no_further(relation):
     rng = np.random.default_rng(0)
     models = [np.zeros(6), np.full(6, 10.0), *rng.uniform(0, 3, (50, 6))]
@@ -96,6 +128,61 @@ def test_the_table_of_the_paper():
     assert weighted_marginals(replace, [1] * 7) == marginals(replace, 7)
 
 
+MATRICES = {
+    "prefixes": [np.tril(np.ones((3, 3), dtype=np.int64))],
+    "signed": [np.array([[1, -1, 0], [2, 0, -2]])],
+    "product": [np.array([[1, 1], [0, 2]]), np.array([[1, 0, 1], [0, 1, 1]])],
+    "signed product": [np.array([[1, 1], [1, -1]]), np.array([[2, 0, 1], [0, 1, -1]])],
+}
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize("name", MATRICES)
+def test_integer_queries_move_no_further(relation, name):
+    whole = np.ones((1, 1), dtype=np.int64)
+    for factor in MATRICES[name]:
+        whole = np.kron(whole, factor)
+    moves = changes(relation, whole.T)
+    stated = products(relation, MATRICES[name])
+    assert np.abs(moves).sum(axis=1).max() <= stated.l1
+    assert (moves**2).sum(axis=1).max() <= stated.l2_squared
+    assert (moves != 0).sum(axis=1).max() <= min(stated.cells, whole.shape[0])
+    if relation.value == "add-remove":
+        assert np.abs(moves).sum(axis=1).max() == stated.l1
+        assert (moves**2).sum(axis=1).max() == stated.l2_squared
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize("sizes", [(2,), (3,), (2, 2), (3, 2), (2, 2, 2)], ids=str)
+def test_residuals_move_exactly_this_far(relation, sizes):
+    whole = np.ones((1, 1), dtype=np.int64)
+    for n in sizes:
+        whole = np.kron(whole, n * np.eye(n, dtype=np.int64) - 1)
+    moves = changes(relation, whole.T)
+    stated = residuals(relation, sizes)
+    assert (moves**2).sum(axis=1).max() == stated.l2_squared
+    assert np.abs(moves).sum(axis=1).max() <= stated.l1
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_the_number_of_rows_and_a_cell_move_exactly_this_far(relation):
+    held = changes(relation, np.ones((2, 1), dtype=np.int64))
+    assert np.abs(held).max() == total(relation).l1
+    assert (held**2).max() == total(relation).l2_squared
+    assert relation.total_public == (total(relation).l1 == 0)
+    cells = changes(relation, np.eye(3, dtype=np.int64))
+    assert np.abs(cells).max() == cell_score(relation)
+
+
+def test_whose_privacy_is_said_in_words():
+    assert Neighbours.REPLACE_ONE.per == "per row"
+    assert Neighbours("add-remove", "person_id", 3).per == "per person, at most 3 rows"
+    assert Neighbours("add-remove", "household", 1).per == "per household, at most 1 row"
+    assert str(Neighbours("replace-one", "PERSONID", 2)).startswith(
+        "replace-one neighbours per PERSON,"
+    )
+
+
 @pytest.mark.parametrize(
     "call, words",
     [
@@ -104,6 +191,10 @@ def test_the_table_of_the_paper():
         (lambda: weighted_marginals(Neighbours.ADD_REMOVE, [1, -2]), "a weight must be greater"),
         (lambda: Neighbours.of(None), "must be 'replace-one' or 'add-remove', got None"),
         (lambda: Neighbours.of("bounded"), "must be 'replace-one' or 'add-remove'"),
+        (lambda: Neighbours("add-remove", "id", 0), "a whole number from 1 on, got 0"),
+        (lambda: Neighbours("add-remove", "id", 2.5), "a whole number from 1 on, got 2.5"),
+        (lambda: Neighbours("add-remove", None, 2), "for a table with a unit"),
+        (lambda: Neighbours("add-remove", ""), "must be the name of a column"),
     ],
 )
 def test_bad_workloads(call, words):

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from consilience.cli import main
+from consilience.privacy import Neighbours
 from consilience.release import read_release
 from consilience.report.promise import promise_of, standard_errors
 from consilience.report.tables import published_tables
 
-SCHEMA = """
+SCHEMA = """name = "people"
+
 [columns.sex]
 type = "categorical"
 labels = ["f", "m"]
@@ -74,7 +76,11 @@ def test_the_command_writes_a_page_into_the_folder(
 def test_the_promise_and_the_errors_are_those_of_the_files(folder: Path) -> None:
     published = read_release(folder)
     promise = promise_of(published)
-    assert (promise.epsilon, promise.delta, promise.neighbours) == (1.0, 1e-6, "replace-one")
+    assert (promise.epsilon, promise.delta, promise.neighbours) == (
+        1.0,
+        1e-6,
+        Neighbours.REPLACE_ONE,
+    )
     assert promise.share == pytest.approx(1.0)
     assert promise.ledger is not None
     known = standard_errors(published)

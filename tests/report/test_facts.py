@@ -121,7 +121,7 @@ def test_what_pairs_rest_on() -> None:
     [("replace-one", "exchanged for any other row"), ("add-remove", "left out, or one had been added")],
 )  # fmt: skip
 def test_the_statement_names_its_neighbours_and_numbers(neighbours: str, said: str) -> None:
-    words = " ".join(in_words(Promise(neighbours, 2.0, 1e-6)))
+    words = " ".join(in_words(Promise(Neighbours.of(neighbours), 2.0, 1e-6)))
     assert said in words
     assert f"{exp(2):.3g} times" in words
     assert "88 % sure" in words
@@ -129,11 +129,13 @@ def test_the_statement_names_its_neighbours_and_numbers(neighbours: str, said: s
 
 
 def test_a_pure_promise_has_no_exception() -> None:
-    assert "exception" not in " ".join(in_words(Promise("add-remove", 1.0, 0.0)))
+    assert "exception" not in " ".join(in_words(Promise(Neighbours.ADD_REMOVE, 1.0, 0.0)))
 
 
 def test_a_seeded_release_says_that_it_is_not_private_first() -> None:
-    assert in_words(Promise("add-remove", 1.0, 0.0, private=False))[0].startswith("NOT PRIVATE")
+    assert in_words(Promise(Neighbours.ADD_REMOVE, 1.0, 0.0, private=False))[0].startswith(
+        "NOT PRIVATE"
+    )
 
 
 def test_a_promise_is_read_off_cost_budget_and_ledger(tmp_path: Path) -> None:

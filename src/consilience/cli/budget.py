@@ -10,6 +10,7 @@ from rich.table import Table
 
 from consilience.cli.options import read_budget
 from consilience.cli.output import Output, json_option, quiet_option
+from consilience.data.schema_file import read_schema
 from consilience.errors import LedgerError
 from consilience.privacy import Ledger
 from consilience.release.facts import account_facts
@@ -28,6 +29,12 @@ from consilience.release.facts import account_facts
 @click.option(
     "--accounting", type=click.Choice(["pure", "zcdp", "gaussian"]), help="With --create."
 )
+@click.option(
+    "--schema",
+    "schema_path",
+    type=click.Path(path_type=Path),
+    help="With --create: the table's name and whose its rows are, as declared there.",
+)
 @json_option
 @quiet_option
 def budget_command(
@@ -39,6 +46,7 @@ def budget_command(
     rho: str | None,
     neighbours: str | None,
     accounting: str | None,
+    schema_path: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -55,9 +63,13 @@ def budget_command(
     output = Output(quiet, as_json)
     words = {"epsilon": epsilon, "delta": delta, "rho": rho, "neighbours": neighbours}
     if create:
+        schema = None if schema_path is None else read_schema(schema_path)
+        table = table or (schema.name if schema is not None else None)
         if not table:
-            raise LedgerError("a new ledger must name the table that it protects; give --table")
-        total = read_budget({**words, "accounting": accounting})
+            raise LedgerError(
+                "a new ledger must name the table that it protects; give --table, or --schema with name = in it"
+            )
+        total = read_budget({**words, "accounting": accounting}, schema)
         account = Ledger.create(ledger, table=table, total=total).read()
     else:
         if any(v is not None for v in words.values()):
@@ -71,7 +83,8 @@ def budget_command(
         return
     console: Console = output.results
     console.print(
-        f"table {facts['table']}, {facts['total']['neighbours']} neighbours", markup=False
+        f"table {facts['table']}, {facts['total']['neighbours']} neighbours, {facts['total']['per']}",
+        markup=False,
     )
     console.print(f"total {facts['total']['text']}")
     console.print(f"spent {facts['spent']}, {facts['share']:.2%} of the total")

@@ -108,13 +108,22 @@ LEAST, MOST = Fraction(1, 10**12), Fraction(10**6)
 """Of epsilon and rho."""
 
 
-def read_budget(words: Mapping[str, Any]) -> Budget:
+def read_budget(words: Mapping[str, Any], schema: Schema | None = None) -> Budget:
+    """The budget of --epsilon and its kin, for the unit that the schema declares."""
     amounts = {k: _amount(k, words[k]) for k in ("epsilon", "delta", "rho")}
     if amounts["epsilon"] is None and amounts["rho"] is None:
         raise BudgetError(
             "a budget must have --epsilon (with or without --delta) or --rho, got neither"
         )
-    return Budget(**amounts, neighbours=words["neighbours"], accounting=words["accounting"])
+    return Budget(
+        epsilon=amounts["epsilon"],
+        delta=amounts["delta"],
+        rho=amounts["rho"],
+        neighbours=words["neighbours"],
+        unit=None if schema is None else schema.unit,
+        rows_per_unit=1 if schema is None else schema.rows_per_unit,
+        accounting=words["accounting"],
+    )
 
 
 def _amount(name: str, text: str | None) -> Fraction | None:

@@ -55,7 +55,7 @@ def plan_command(
     schema = read_schema(schema_path)
     if table is not None:
         _check_header(table, schema, delimiter)
-    budget = read_budget(words)
+    budget = read_budget(words, schema)
     order = Order.of(schema, read_mechanism(schema, words), budget)
     with output.working("calibrating"):
         ready = order.mechanism.calibrate(budget)
@@ -105,7 +105,7 @@ def _text(ready: Calibrated, facts: dict[str, Any]) -> str:
     lines = [
         f"measure   {ready}",
         f"publish   {workload['tables']:,} tables, {workload['cells']:,} cells",
-        f"promise   {budget['text']}, {budget['neighbours']} neighbours",
+        f"promise   {budget['text']}, {budget['neighbours']} neighbours, {budget['per']}",
         f"cost      {cost['text']}: {cost['share']:.2%} of that budget",
     ]
     if "expected" in facts:

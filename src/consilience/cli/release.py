@@ -9,7 +9,6 @@ import click
 
 from consilience.cli.options import read_budget, read_mechanism, release_options
 from consilience.cli.output import Output, json_option, quiet_option
-from consilience.data.files import table_and_name
 from consilience.data.schema_file import read_schema
 from consilience.data.survey import CodedTable
 from consilience.data.tables import open_source
@@ -34,6 +33,16 @@ from consilience.status import STOPPED_EARLY
 @click.option(
     "--strict", is_flag=True, help="Refuse a table with values that the schema does not declare."
 )
+@click.option(
+    "--accept-draft",
+    is_flag=True,
+    help="Release by a schema that was read off the data; the release is then not private, and says so.",
+)
+@click.option(
+    "--accept-delta",
+    is_flag=True,
+    help="Release with a delta above 0.01, which lets one person in a hundred be told.",
+)
 @click.option("--delimiter", help="Of a CSV file; found in its first line unless given.")
 @click.option(
     "--errors",
@@ -53,6 +62,8 @@ def release_command(
     out: Path,
     ledger: Path | None,
     strict: bool,
+    accept_draft: bool,
+    accept_delta: bool,
     delimiter: str | None,
     errors: str,
     seed: int | None,
@@ -90,7 +101,7 @@ def release_command(
 
     with output.working("opening the table", share_done) as progress:
         source = open_source(table, schema, delimiter=delimiter, progress=progress)
-        budget, mechanism = read_budget(words), read_mechanism(schema, words)
+        budget, mechanism = read_budget(words, schema), read_mechanism(schema, words)
         published = release(
             source,
             schema,
@@ -98,9 +109,10 @@ def release_command(
             budget,
             out=out,
             ledger=ledger,
-            name=Path(table_and_name(table)[0]).name.partition(".")[0] or table,
             errors=errors,
             strict=strict,
+            accept_draft=accept_draft,
+            accept_delta=accept_delta,
             noise=None if seed is None else SeededNoise(seed=seed),
             progress=progress,
             say=output.say,

@@ -43,4 +43,6 @@ def schema_command(table: str, out: Path | None, delimiter: str | None, quiet: b
         output.say(f"draft of {len(draft.schema)} columns in {out}")
     for column, why in draft.left_out.items():
         output.say(f"left out {column!r}, {why}")
-    output.say(WARNING.replace("these lines", "its first lines"), style="yellow")
+    output.say(WARNING, style="yellow")
+    for line in draft.schema.draft:
+        output.say(f"check: {line}")

@@ -6,10 +6,12 @@ be edited until everything in it is public knowledge or a choice made without th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from math import floor, log10
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,10 +40,13 @@ READABLE = 0.95
 NO_VALUE = ("na", "n/a", "nan", "null", "none", "nil", "-", "--", "?", ".", "unknown", "missing")
 """How tables spell that a value is not there, in small letters; numbers and days may have such in between."""
 
-WARNING = """DRAFT, read off the table: NOT private as it is.
+WARNING = """DRAFT, read off the table: NOT private as it is, and a release refuses it.
 Labels, bounds and bins below were taken from the records, and publishing them tells about the records.
 Before a private release, go through every column: keep what is public knowledge or would be chosen
-without seeing the data, add labels that could occur, round the bounds, and then delete these lines."""
+without seeing the data, add labels that could occur, round the bounds. Then delete the line draft = [...],
+which lists what to check."""
+ID_NAME = re.compile(r"(^|[^a-z])(id|ids|uuid|guid|ssn|key)$|(ID|Id|Key)$|^(id|ID|Id)([^a-z]|$)")
+"""Names that look like those of identifiers."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,40 @@ def draft_schema(
             f"the table {opened.shown!r} must have a column that can be counted, it has none: "
             + "; ".join(f"{n!r} {why}" for n, why in list(left_out.items())[:3])
         )
-    return Draft(Schema(columns, ignored=left_out), comments, left_out)
+    return Draft(
+        Schema(columns, left_out, name=_called(table), draft=_to_check(columns, left_out)),
+        comments,
+        left_out,
+    )
+
+
+def _called(table: Any) -> str | None:
+    """The name of a file, without its endings, as the name of the table."""
+    if not isinstance(table, str | Path):
+        return None
+    stem = Path(table).name.partition(".")[0].strip()
+    return stem if stem.isprintable() and stem else None
+
+
+def _to_check(columns: Sequence[Column], left_out: Mapping[str, str]) -> list[str]:
+    """What of a draft tells about the records, kind by kind."""
+    kinds = {
+        "labels of": Categorical,
+        "bounds and bins of": Numeric,
+        "first and last day of": Dates,
+    }
+    said = [
+        f"{what} {', '.join(names)}"
+        for what, kind in kinds.items()
+        if (names := [c.name for c in columns if isinstance(c, kind)])
+    ]
+    seen = [*(c.name for c in columns), *left_out]
+    ids = [n for n in seen if ID_NAME.search(n) or "identifier" in left_out.get(n, "")]
+    if ids:
+        said.append(
+            f"whether {' or '.join(ids)} says whose a row is: if somebody may have several rows, declare unit and rows_per_unit"
+        )
+    return said
 
 
 @dataclass(frozen=True)

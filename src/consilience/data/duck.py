@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
+from weakref import finalize
 
 import duckdb
 import numpy as np
@@ -177,6 +180,8 @@ class DuckDBTable(CodedTable):
     opened: Opened
     types: dict[str, str]
     progress: Progress | None = None
+    dropped: int = 0
+    """Rows that are not counted, because their unit has enough others."""
     _columns: list[Coded] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -207,6 +212,7 @@ class DuckDBTable(CodedTable):
             row[0],
             dict(zip(names, row[1::2], strict=True)),
             dict(zip(names, row[2::2], strict=True)),
+            self.dropped,
         )
 
     def share_done(self) -> float | None:
@@ -232,14 +238,17 @@ class DuckDBTable(CodedTable):
         """All rows as codes in memory, in the order of the table."""
         parts = list(self._batches())
         if not parts:
-            return Dataset(np.empty((0, len(self.domain)), np.int64), self.domain)
+            return self._dataset(np.empty((0, len(self.domain)), np.int64))
         arrays = tuple(
             np.concatenate([p.arrays[w] for p in parts], axis=1)
             for w in range(len(parts[0].arrays))
         )
         for array in arrays:
             array.setflags(write=False)
-        return Dataset(Codes(arrays, parts[0].columns), self.domain)  # pyright: ignore[reportArgumentType]
+        return self._dataset(Codes(arrays, parts[0].columns))  # pyright: ignore[reportArgumentType]
+
+    def _dataset(self, codes: NDArray[np.int64] | Codes) -> Dataset:
+        return Dataset(codes, self.domain, unit_rows=self.unit_rows)
 
     def _batches(self) -> Iterator[Codes]:
         """The codes, some hundred thousand rows at a time."""
@@ -280,7 +289,32 @@ def duckdb_table(
 ) -> DuckDBTable:
     """A path (CSV, Parquet, Arrow, DuckDB) or a frame (pandas, polars, Arrow) as a table that can be counted."""
     connection, opened, types = opened_table(table, delimiter, name, memory_limit)
-    return DuckDBTable(schema, connection, opened, types, progress)
+    if schema.unit is None:
+        return DuckDBTable(schema, connection, opened, types, progress)
+    check_columns(schema, list(types), opened.shown)
+    kept, dropped = _few_of_each_unit(connection, opened, schema)
+    return DuckDBTable(schema, connection, kept, types, progress, dropped)
+
+
+def _few_of_each_unit(connection: Connection, opened: Opened, schema: Schema) -> tuple[Opened, int]:
+    """At most so many rows of each unit, and how many are left out; rows of no unit are left out.
+
+    Which are kept is decided by a hash of the row, so by that unit's own rows alone: nobody's rows depend on another's.
+    """
+    assert schema.unit is not None
+    unit, columns = quoted(schema.unit), ", ".join(quoted(c.name) for c in schema)
+    named = f"nullif(trim(CAST({unit} AS VARCHAR), {text_literal(BLANKS)}), '')"
+    first = f"row_number() OVER (PARTITION BY {named} ORDER BY hash({columns}), {columns})"
+    try:
+        connection.execute(
+            f"CREATE TEMP TABLE kept AS SELECT {columns} FROM {opened.relation} WHERE {named} IS NOT NULL "
+            f"QUALIFY {first} <= {schema.rows_per_unit}"
+        )
+        (rows,) = connection.execute(f"SELECT count(*) FROM {opened.relation}").fetchall()
+        (kept,) = connection.execute("SELECT count(*) FROM kept").fetchall()
+    except FAILURES as error:
+        raise refusal(opened.shown, error) from error
+    return Opened("kept", opened.shown), rows[0] - kept[0]
 
 
 def opened_table(
@@ -297,8 +331,14 @@ def opened_table(
 
 
 def _connect(memory_limit: str) -> Connection:
-    """Nothing is downloaded, and no settings of the user change what we count."""
+    """Nothing is downloaded, and no settings of the user change what we count.
+
+    What does not fit the memory goes to a folder of its own, which is removed with the connection.
+    """
     connection = duckdb.connect(":memory:")
+    spill = mkdtemp(prefix="consilience-")
+    finalize(connection, rmtree, spill, ignore_errors=True)
+    connection.execute(f"SET temp_directory = {text_literal(spill)}")
     connection.execute(f"SET memory_limit = '{memory_limit}'")
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET enable_progress_bar = true")  # counted, for who asks, and not shown

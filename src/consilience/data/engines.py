@@ -5,6 +5,7 @@ Coding and counting run there; what leaves the engine is counts. Ibis is an extr
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import add
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -48,8 +50,8 @@ def _ibis() -> Any:
 
 
 @contextmanager
-def _quiet(shown: str) -> Iterator[None]:
-    """Ibis and its drivers warn about each other's future; what they refuse becomes one line."""
+def _quiet(shown: str, secrets: Sequence[str] = ()) -> Iterator[None]:
+    """Ibis and its drivers warn about each other's future; what they refuse becomes one line, without parts of the address."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -57,7 +59,12 @@ def _quiet(shown: str) -> Iterator[None]:
         except (ConsilienceError, KeyboardInterrupt):
             raise
         except Exception as error:  # every driver has exceptions of its own
-            raise DataError(f"the engine refused {shown!r}: {first_line(error)}") from error
+            said = first_line(error)
+            for secret in secrets:
+                said = said.replace(secret, "...")
+            raise DataError(f"the engine refused {shown!r}: {said}") from (
+                None if secrets else error
+            )
 
 
 class IbisEngine:
@@ -72,6 +79,12 @@ class IbisEngine:
 
         self._trim: Callable[..., Any] = self.ibis.udf.scalar.builtin(
             trim, name=name, signature=(("string", "string"), "string")
+        )
+
+        def md5(x: str) -> str: ...  # pyright: ignore[reportReturnType]
+
+        self.md5: Callable[..., Any] = self.ibis.udf.scalar.builtin(
+            md5, signature=(("string",), "string")
         )
 
     def literal(self, value: int | float | str | bool) -> Any:
@@ -163,16 +176,37 @@ class EngineTable(CodedTable):
     table: Any
     shown: str
     progress: Progress | None = None
+    secrets: tuple[str, ...] = ()
+    """Parts of the address, which no message shows."""
     _columns: list[Coded] = field(init=False)
+    _whole: Any = field(init=False)
+    """The table as it is, before rows of a unit that has enough others are left out."""
 
     def __post_init__(self) -> None:
         types = self.table.schema()
         check_columns(self.schema, list(types.names), self.shown)
         engine, parts = IbisEngine(self._backend), []
+        object.__setattr__(self, "_whole", self.table)
+        if self.schema.unit is not None:
+            with _quiet(self.shown, self.secrets):
+                object.__setattr__(self, "table", self._few_of_each_unit(engine))
         for column in self.schema:
             kind, x = _reading(self.table[column.name], types[column.name])
             parts.append(coded(column, x, kind, engine))
         object.__setattr__(self, "_columns", parts)
+
+    def _few_of_each_unit(self, engine: IbisEngine) -> Any:
+        """At most so many rows of each unit, by a hash of the row: by that unit's own rows alone, and the same in every scan."""
+        ibis, table, unit = engine.ibis, self.table, self.table[self.schema.unit]
+        named = engine.trim(unit.cast("string")).nullif("")
+        texts = [ibis.coalesce(table[c.name].cast("string"), ibis.literal("")) for c in self.schema]
+        row = reduce(lambda a, b: a + ibis.literal("|") + b, texts)
+        # SQLite has no hash: rows are taken in the order that they were entered.
+        order = table.rowid() if self._backend == "sqlite" else engine.md5(row)
+        place = ibis.row_number().over(group_by=named, order_by=[order, row])
+        marked = table.mutate(unit_of_row=named, place_in_unit=place)
+        kept = (marked.place_in_unit < self.schema.rows_per_unit) & marked.unit_of_row.notnull()
+        return marked.filter(kept).select([c.name for c in self.schema])
 
     @property
     def _backend(self) -> str:
@@ -187,12 +221,15 @@ class EngineTable(CodedTable):
         for i, part in enumerate(self._columns):
             sums[f"u{i}"] = self.table.count(where=part.unread)
             sums[f"o{i}"] = self.table.count(where=part.outside)
-        with _quiet(self.shown):
+        with _quiet(self.shown, self.secrets):
             (row,) = self.table.aggregate(**sums).to_pyarrow().to_pylist()
+            whole = (
+                row["n"] if self.schema.unit is None else self._whole.count().to_pyarrow().as_py()
+            )
         names = self.domain.attributes
         unread = {a: int(row[f"u{i}"] or 0) for i, a in enumerate(names)}
         outside = {a: int(row[f"o{i}"] or 0) for i, a in enumerate(names)}
-        return Survey(int(row["n"]), unread, outside)
+        return Survey(int(row["n"]), unread, outside, int(whole) - int(row["n"]))
 
     def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
         """Exact counts of many marginals: in one scan where the engine can, else one GROUP BY per joint table of some cliques."""
@@ -219,7 +256,7 @@ class EngineTable(CodedTable):
         used = dict.fromkeys(a for joint in joints for a in joint)
         names = {a: f"c{i}" for i, a in enumerate(used)}
         codes = {names[a]: self._columns[self.domain.position(a)].code for a in names}
-        with _quiet(self.shown):
+        with _quiet(self.shown, self.secrets):
             if not codes:
                 return [np.array(float(self.records)) for _ in joints]
             coded_table = self.table.select(**codes)
@@ -250,7 +287,7 @@ class EngineTable(CodedTable):
             counts[...] = self.records
             return counts
         keys = {f"c{i}": self._columns[self.domain.position(a)].code for i, a in enumerate(clique)}
-        with _quiet(self.shown):
+        with _quiet(self.shown, self.secrets):
             coded_table = self.table.select(**keys)
             grouped = coded_table.group_by(list(keys)).aggregate(n=lambda t: t.count())
             found = grouped.to_pyarrow()
@@ -300,9 +337,19 @@ def engine_table(
 ) -> EngineTable:
     """A table by the address of its engine, such as sqlite:///people.db or postgres://host/database."""
     ibis = _ibis()
-    with _quiet(address):
+    shown, secrets = _hidden(address)
+    with _quiet(shown, secrets):
         connection = ibis.connect(address)
         tables = sorted(connection.list_tables())
-        name = one_of(tables, name, address)
+        name = one_of(tables, name, shown)
         table = connection.table(name)
-    return EngineTable(schema, table, f"{address}::{name}", progress)
+    return EngineTable(schema, table, f"{shown}::{name}", progress, secrets)
+
+
+def _hidden(address: str) -> tuple[str, tuple[str, ...]]:
+    """What of an address may be shown, its scheme, and what may not, longest first: who, where, and the password."""
+    scheme, _, rest = address.partition("://")
+    who, _, place = rest.rpartition("@")
+    parts = {address, rest, who, place, *re.split(r"[:/?&=@]", rest), *re.split(r"[/?&@]", rest)}
+    parts |= {unquote(p) for p in parts}
+    return f"{scheme}://...", tuple(sorted((p for p in parts if len(p) > 2), key=len, reverse=True))

@@ -55,7 +55,8 @@ POPULATION_SCHEMA = Schema(
         Categorical("health", HEALTH),
         Categorical("insurance", INSURANCE, missing="none"),
         Boolean("smoker"),
-    ]
+    ],
+    name="people",
 )
 """The declared columns of the population; the order is the order in which people are drawn."""
 

@@ -39,12 +39,20 @@ class Schema:
     ignored: columns of the table that are left out on purpose.
     impossible: combinations of labels that cannot occur (structural zeros).
     groupings: coarser readings of columns.
+    name: of the table, by which ledgers know it.
+    unit: the column that says whose a row is; it is never released, and at most rows_per_unit rows of each are counted. Without
+    one every row stands for itself.
+    draft: what was read off the data and nobody has checked; a release refuses a schema that has any.
     """
 
     columns: tuple[Column, ...]
     ignored: tuple[str, ...] = ()
     impossible: tuple[Combination, ...] = ()
     groupings: tuple[Grouping, ...] = ()
+    name: str | None = None
+    unit: str | None = None
+    rows_per_unit: int = 1
+    draft: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -52,6 +60,11 @@ class Schema:
         ignored: Iterable[str] = (),
         impossible: Iterable[Combination] = (),
         groupings: Iterable[Grouping] = (),
+        *,
+        name: str | None = None,
+        unit: str | None = None,
+        rows_per_unit: int | None = None,
+        draft: Iterable[str] = (),
     ) -> None:
         declared = tuple(columns)
         Domain([(c.name, len(c.labels)) for c in declared])  # names distinct, at least one column
@@ -59,10 +72,18 @@ class Schema:
         object.__setattr__(self, "ignored", tuple(ignored))
         object.__setattr__(self, "impossible", tuple(impossible))
         object.__setattr__(self, "groupings", tuple(groupings))
+        object.__setattr__(self, "name", _checked_name(name))
+        object.__setattr__(self, "unit", unit)
+        object.__setattr__(self, "rows_per_unit", _checked_rows(unit, rows_per_unit))
+        object.__setattr__(self, "draft", tuple(draft))
         both = [name for name in self.ignored if name in self.domain]
         if both:
             raise DataError(
                 f"a column is either declared or ignored, got both for {both[0]!r}; drop one"
+            )
+        if unit is not None and (unit in self.domain or unit in self.ignored):
+            raise DataError(
+                f"the unit says whose a row is and is never released, got {unit!r}, which is declared or ignored too; drop that"
             )
         for combination in self.impossible:
             _check_combination(self, combination)
@@ -119,6 +140,31 @@ class Schema:
                 f"the schema has {self.domain!r}"
             )
         return {c.name: c.decode(data.column(c.name)) for c in self}
+
+
+def _checked_name(name: object) -> str | None:
+    if name is None or (isinstance(name, str) and name.strip() and name.isprintable()):
+        return name
+    raise DataError(f"the name of a table must be a line of text, got {name!r}")
+
+
+def _checked_rows(unit: object, rows: object) -> int:
+    if unit is not None and not (isinstance(unit, str) and unit):
+        raise DataError(
+            f"unit must be the name of the column that says whose a row is, got {unit!r}"
+        )
+    if unit is None and rows is None:
+        return 1
+    if unit is None:
+        raise DataError(
+            f"rows_per_unit goes with unit, the column that says whose a row is, got {rows!r} and no unit"
+        )
+    if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
+        raise DataError(
+            f"a schema with unit = {unit!r} must say rows_per_unit, a whole number from 1 on: how many rows of a unit count at "
+            f"most, got {rows!r}"
+        )
+    return rows
 
 
 def _check_combination(schema: Schema, combination: Combination) -> None:

@@ -1,5 +1,10 @@
 """Schema files: a schema as TOML for people to write and review, and back.
 
+name = "people"                 # of the table, by which ledgers know it
+unit = "person_id"              # the column that says whose a row is; without it every row stands for itself
+rows_per_unit = 3               # at most so many rows of a unit are counted
+draft = ["labels of sex"]       # what was read off the data and nobody has checked: a release refuses it
+
 [columns.age]
 type = "integer"                # or categorical, float, boolean, date
 edges = [0, 18, 65, 105]        # or bins = 10 with min and max; or min and max alone: every whole number
@@ -50,9 +55,18 @@ def read_schema(path: str | os.PathLike[str]) -> Schema:
 def parse_schema(text: str) -> Schema:
     try:
         given = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise DataError(f"a schema must be TOML, and this is not: {_first_line(error)}") from error
-    known = ("columns", "ignore", "impossible", "hierarchies")
+    known = (
+        "name",
+        "unit",
+        "rows_per_unit",
+        "draft",
+        "columns",
+        "ignore",
+        "impossible",
+        "hierarchies",
+    )
     _check_known("a schema", given, known)
     columns = given.get("columns")
     if not isinstance(columns, dict) or not columns:
@@ -60,6 +74,9 @@ def parse_schema(text: str) -> Schema:
     ignored = given.get("ignore", [])
     if not _is_texts(ignored):
         raise DataError(f"ignore must be a list of names of columns, got {ignored!r}")
+    draft = given.get("draft", [])
+    if not _is_texts(draft):
+        raise DataError(f"draft must be a list of what is to be checked, got {draft!r}")
     impossible = given.get("impossible", [])
     if not isinstance(impossible, list) or not all(isinstance(i, dict) for i in impossible):
         raise DataError(
@@ -70,6 +87,10 @@ def parse_schema(text: str) -> Schema:
         ignored,
         [{name: _labels(name, v) for name, v in one.items()} for one in impossible],
         [_grouping(name, fields) for name, fields in given.get("hierarchies", {}).items()],
+        name=given.get("name"),
+        unit=given.get("unit"),
+        rows_per_unit=given.get("rows_per_unit"),
+        draft=draft,
     )
 
 
@@ -198,6 +219,13 @@ def format_schema(schema: Schema, comments: Mapping[str, str] | None = None, hea
     """The schema as TOML. `comments` are written above their columns, `head` at the top."""
     said = comments or {}
     parts = [_commented(head)] if head else []
+    rows = None if schema.unit is None else schema.rows_per_unit
+    own = {"name": schema.name, "unit": schema.unit, "rows_per_unit": rows}
+    lines = [f"{k} = {_value(v)}\n" for k, v in own.items() if v is not None]
+    if schema.draft:  # one line, to be deleted when it is done
+        lines.append(f"draft = [{', '.join(map(_value, schema.draft))}]\n")
+    if lines:
+        parts.append("".join(lines))
     if schema.ignored:
         parts.append(f"ignore = {_list(schema.ignored)}\n")
     for column in schema:

@@ -16,16 +16,18 @@ from consilience.errors import DataError
 class Survey:
     """Rows, and per column the cells that were no declared value (`unread`) or out of bounds (`outside`).
 
-    Missing values are neither: they are what the schema expects of missing values.
+    Missing values are neither: they are what the schema expects of missing values. `dropped`: rows that are not counted, because
+    their unit has enough others or no name.
     """
 
     records: int
     unread: Mapping[str, int]
     outside: Mapping[str, int]
+    dropped: int = 0
 
     def lines(self) -> list[str]:
         """What was settled, in words; nothing where every value was declared."""
-        said = []
+        said: list[str] = []
         for name, unread in self.unread.items():
             outside = self.outside[name]
             parts = [f"{unread:,} not declared"] if unread else []
@@ -36,6 +38,10 @@ class Survey:
             said.insert(
                 0,
                 "values that the schema does not declare (shown to you only, not in the release):",
+            )
+        if self.dropped:
+            said.append(
+                f"{self.dropped:,} rows are not counted, because their unit has enough others or no name (shown to you only)"
             )
         return said
 
@@ -59,6 +65,11 @@ class CodedTable(ABC):
     def domain(self) -> Domain:
         return self.schema.domain
 
+    @property
+    def unit_rows(self) -> tuple[str, int] | None:
+        """Whose rows these are and how many of each are counted at most; None where every row stands for itself."""
+        return None if self.schema.unit is None else (self.schema.unit, self.schema.rows_per_unit)
+
     def share_done(self) -> float | None:
         """How much of the query that runs now is done, from 0 to 1; None where the engine does not say."""
         return None
@@ -79,14 +90,15 @@ class CodedTable(ABC):
 
 def check_columns(schema: Schema, present: Sequence[str], shown: str) -> None:
     """The table and the schema must speak of the same columns; only names are looked at."""
-    absent = [c.name for c in schema if c.name not in present]
+    wanted = [c.name for c in schema] + ([] if schema.unit is None else [schema.unit])
+    absent = [name for name in wanted if name not in present]
     if absent:
         hint = "is it another delimiter, or is the column to be taken out of the schema?"
         raise DataError(
             f"the table {shown!r} must have the column {absent[0]!r} of the schema, it has "
             f"{_some(present)}; {hint}"
         )
-    declared = {c.name for c in schema} | set(schema.ignored)
+    declared = {*wanted, *schema.ignored}
     extra = [name for name in present if name not in declared]
     if extra:
         raise DataError(

@@ -193,7 +193,7 @@ class GameMechanism(Mechanism):
         """The unit that selections spend; refuses budgets under which the number of rows is not public."""
         check_budget(budget)
         name = type(self).__name__
-        if budget.neighbours is not Neighbours.REPLACE_ONE:
+        if not budget.neighbours.total_public:
             raise BudgetError(
                 f"{name} compares counts with shares of a public number of rows: the budget must be for replace-one "
                 f"neighbours, got {budget.neighbours.value}"

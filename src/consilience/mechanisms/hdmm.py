@@ -34,7 +34,6 @@ from consilience.privacy import (
     Cost,
     Epsilon,
     MuSquared,
-    Neighbours,
     Rho,
     gaussian_sigma,
     laplace_scale,
@@ -157,7 +156,7 @@ class CalibratedHDMM(CalibratedParts[HDMM]):
     @cached_property
     def _errors(self) -> dict[Clique, float]:
         stddevs = {part.clique: part.stddev for part in self.parts}
-        known = self.budget.neighbours is Neighbours.REPLACE_ONE
+        known = self.budget.neighbours.total_public
         errors = squared_errors(self.strategy, stddevs, known)
         return {c: errors[c] for c in self.workload}
 

@@ -70,7 +70,7 @@ def make_strategy(
         found = optimal_marginals(
             part,
             law,
-            total_known=neighbours is Neighbours.REPLACE_ONE,
+            total_known=neighbours.total_public,
             restarts=restarts,
             seed=seed,
             slack=slack,

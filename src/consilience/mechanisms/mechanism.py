@@ -67,6 +67,12 @@ class _Weighted(Protocol):
     def weights(self) -> NDArray[np.float64] | None: ...
 
 
+@runtime_checkable
+class _OfUnits(Protocol):
+    @property
+    def unit_rows(self) -> tuple[str, int] | None: ...
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Release:
     """Noisy measurements and what they cost. All that is done with them later is free.
@@ -223,8 +229,7 @@ class Call:
         self.progress = progress
         self.records = data.records
         """Number of rows, for what is drawn; `total` may be published."""
-        public = ready.budget.neighbours is Neighbours.REPLACE_ONE
-        self.total = data.records if public else None
+        self.total = data.records if ready.budget.neighbours.total_public else None
         self._ready, self._data, self._ledger = ready, data, ledger
 
     def counts(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
@@ -314,9 +319,22 @@ def check_source(data: Source, domain: Domain, neighbours: Neighbours) -> None:
             "a count by w, which the noise does not cover: drop the weights or repeat the rows; "
             "nothing was spent"
         )
+    counted = data.unit_rows if isinstance(data, _OfUnits) else None
+    promised = None if neighbours.unit is None else (neighbours.unit, neighbours.rows)
+    if counted != promised:
+        raise DataError(
+            f"the table must be counted for whom the budget protects: it keeps {_said(counted)}, and the budget is stated for "
+            f"{_said(promised)}; give Budget(..., unit=, rows_per_unit=) as the schema declares it; nothing was spent"
+        )
     # Under add-remove an empty table has neighbours that are not, so it is no error there.
-    if neighbours is Neighbours.REPLACE_ONE and data.records < 1:
+    if neighbours.value == "replace-one" and data.records < 1:
         raise DataError("a table under replace-one must have at least one row, got none")
+
+
+def _said(unit_rows: tuple[str, int] | None) -> str:
+    if unit_rows is None:
+        return "every row for itself"
+    return f"at most {unit_rows[1]} rows of each {unit_rows[0]!r}"
 
 
 def exact_counts(data: Source, cliques: Iterable[Iterable[str]]) -> CliqueVector:

@@ -233,7 +233,7 @@ class ResidualPlan:
     def of(cls, workload: Workload, neighbours: Neighbours) -> ResidualPlan:
         lattice = Subsets.of(workload.domain, workload)
         wanted = lattice.dims > 0
-        wanted[0] = neighbours is Neighbours.ADD_REMOVE
+        wanted[0] = not neighbours.total_public
         measured = np.flatnonzero(wanted)
         n, d = lattice.cells[measured], lattice.dims[measured]
         value = d * n * lattice.importance(workload)[measured]
@@ -303,7 +303,7 @@ class ResidualPlan:
             level = np.flatnonzero(order == size)
             left = evidence - lattice.drops @ precision
             precision[level] = np.where(left > 1e-9 * evidence, left, 0.0)[level]
-        if self.neighbours is Neighbours.REPLACE_ONE:
+        if self.neighbours.total_public:
             precision[0] = 0.0
         return precision
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 from consilience.errors import BudgetError
 from consilience.privacy.accounting import checked_delta, gaussian_mu_squared, zcdp_rho
@@ -29,6 +30,9 @@ class Budget:
     primitive may be used), or the largest mu of Gaussian DP that proves it ("gaussian": only
     Gaussian noise may be used, and less of it is needed). A rho budget may name a delta; it is only
     used to report an epsilon.
+
+    `unit` names the column that says whose a row is, and at most `rows_per_unit` rows of each are counted; without it the
+    promise is per row.
     """
 
     neighbours: Neighbours
@@ -44,6 +48,8 @@ class Budget:
         delta: Real | None = None,
         rho: Real | None = None,
         neighbours: Neighbours | str | None = None,
+        unit: str | None = None,
+        rows_per_unit: int = 1,
         accounting: str | None = None,
     ) -> None:
         if (epsilon is None) == (rho is None):
@@ -61,7 +67,7 @@ class Budget:
             "epsilon": None if epsilon is None else Epsilon(_sensible(epsilon, "epsilon")),
             "delta": None if delta is None else checked_delta(delta),
             "rho": None if rho is None else Rho(_sensible(rho, "rho")),
-            "neighbours": Neighbours.of(neighbours),
+            "neighbours": Neighbours.of(neighbours, unit, rows_per_unit),
             "accounting": accounting or allowed[0],
         }
         for name, value in values.items():
@@ -91,10 +97,9 @@ class Budget:
         the accounting is fixed beforehand, and under "zcdp" an all-pure sum of epsilons is the one
         alternative, as it has no delta.
         """
-        if cost.neighbours is not self.neighbours:
+        if cost.neighbours != self.neighbours:
             raise BudgetError(
-                f"the budget is stated for {self.neighbours.value} neighbours, "
-                f"the release for {cost.neighbours.value}; calibrate it for the budget's"
+                f"the budget is stated for {self.neighbours}, the release for {cost.neighbours}; calibrate it for the budget's"
             )
         spent = self.spent(cost)
         if spent is not None and spent <= self.capacity:
@@ -108,9 +113,13 @@ class Budget:
         """Slack that fits both kept-back shares: of epsilon, and of ln(delta)."""
         return min(self.epsilon.value, Fraction(1)) * _RESERVE if self.epsilon else Fraction(0)
 
-    def to_record(self) -> dict[str, str | None]:
+    def to_record(self) -> dict[str, str | int | None]:
         """The promise as JSON, every amount exact."""
-        return {
+        unit, rows = self.neighbours.unit, self.neighbours.rows
+        whose: dict[str, str | int | None] = (
+            {} if unit is None else {"unit": unit, "rows_per_unit": rows}
+        )
+        return whose | {
             "epsilon": str(self.epsilon.value) if self.epsilon else None,
             "delta": str(self.delta) if self.delta else None,
             "rho": str(self.rho.value) if self.rho else None,
@@ -119,12 +128,18 @@ class Budget:
         }
 
     @classmethod
-    def from_record(cls, record: Mapping[str, str | None]) -> Budget:
+    def from_record(cls, record: Mapping[str, Any]) -> Budget:
         """The promise that `to_record` wrote down."""
         amounts = {
             k: Fraction(v) if (v := record[k]) else None for k in ("epsilon", "delta", "rho")
         }
-        return cls(**amounts, neighbours=record["neighbours"], accounting=record["accounting"])
+        return cls(
+            **amounts,
+            neighbours=record["neighbours"],
+            unit=record.get("unit"),
+            rows_per_unit=record.get("rows_per_unit", 1),
+            accounting=record["accounting"],
+        )
 
     def spent(self, cost: Cost) -> Amount | None:
         """The cost in the unit of `capacity`; None where it cannot be expressed."""
@@ -136,8 +151,10 @@ class Budget:
         kinds = {"epsilon": self.epsilon and self.epsilon.value, "delta": self.delta}
         kinds["rho"] = self.rho and self.rho.value
         parts = [f"{name}={float(value):g}" for name, value in kinds.items() if value is not None]
+        whose = self.neighbours
+        unit = "" if whose.unit is None else f"unit={whose.unit!r}, rows_per_unit={whose.rows}, "
         return (
-            f"Budget({', '.join(parts)}, neighbours={self.neighbours.value!r}, "
+            f"Budget({', '.join(parts)}, neighbours={whose.value!r}, {unit}"
             f"accounting={self.accounting!r})"
         )
 

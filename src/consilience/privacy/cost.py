@@ -119,10 +119,9 @@ class Cost:
         """Sequential composition; equal spends are counted, not repeated."""
         counts: dict[Spend, int] = {}
         for cost in costs:
-            if cost.neighbours is not neighbours:
+            if cost.neighbours != neighbours:
                 raise BudgetError(
-                    f"costs must have the same neighbours, got {neighbours.value} and "
-                    f"{cost.neighbours.value}"
+                    f"costs must have the same neighbours, got {neighbours} and {cost.neighbours}"
                 )
             for s in cost.spends:
                 once = replace(s, times=1)

@@ -10,12 +10,14 @@ budget and never hides spending. Choices, all for that rule:
 - amounts are exact rationals as text; each entry is chained to the one before by a digest, and the
   head holds their number and the last digest, so that a damaged file is noticed and refused.
 
-What no ledger cannotice: a file replaced by an older copy of itself.
+What no ledger can notice: a file replaced by an older copy of itself. Digests without a key show damage, not forgery: whoever
+can write the file can write another history. With CONSILIENCE_LEDGER_KEY they are authenticated by that key.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
 import sqlite3
@@ -105,6 +107,18 @@ class Ledger:
         sync_directory(target.parent)
         return cls(target, table=table)
 
+    @classmethod
+    def beside(cls, path: str | os.PathLike[str], table: str) -> list[Path]:
+        """Other ledgers of the same table in the same folder."""
+        found = []
+        for other in sorted(Path(path).absolute().parent.iterdir()):
+            try:
+                if other.is_file() and _begins_like_one(other) and cls(other).read().table == table:
+                    found.append(other)
+            except (LedgerError, OSError):
+                continue
+        return found
+
     def read(self) -> Account:
         """Everything in the ledger, verified."""
         with self._transaction("BEGIN") as db:
@@ -164,6 +178,7 @@ class Ledger:
         if problems != "ok" or len(heads) != 1:
             raise self._damaged(problems if problems != "ok" else "its head is missing")
         table, budget, count, last = heads[0]
+        self._check_key(last)
         try:
             total = Budget.from_record(json.loads(budget))
             digest = _digest(table, budget)
@@ -187,6 +202,19 @@ class Ledger:
             )
         return Account(table, total, tuple(entries)), digest
 
+    def _check_key(self, digest: str) -> None:
+        """A ledger with a key is read with it, and one without is not taken for one with."""
+        keyed, given = digest.startswith(_KEYED), bool(os.environ.get(KEY))
+        if keyed and not given:
+            raise LedgerError(
+                f"the ledger {self.path} is authenticated: set {KEY} to its key; nothing was spent"
+            )
+        if given and not keyed:
+            raise LedgerError(
+                f"the ledger {self.path} was made without a key, but {KEY} is set: anybody may have written it; unset the key "
+                "to use it as it is; nothing was spent"
+            )
+
     def _damaged(self, how: str) -> LedgerError:
         return LedgerError(
             f"the ledger {self.path} is damaged: {how}; nothing was spent, "
@@ -197,10 +225,10 @@ class Ledger:
 def _refuse_beyond(account: Account, cost: Cost) -> None:
     """Raise unless the total admits what is spent already and this cost."""
     total, spent = account.total, account.spent
-    if cost.neighbours is not total.neighbours:
+    if cost.neighbours != total.neighbours:
         raise LedgerError(
-            f"the ledger is stated for {total.neighbours.value} neighbours, the release for "
-            f"{cost.neighbours.value}; calibrate it for the ledger's, nothing was spent"
+            f"the ledger is stated for {total.neighbours}, the release for {cost.neighbours}; "
+            "calibrate it for the ledger's, nothing was spent"
         )
     asked, used = total.spent(cost), total.spent(spent)
     if asked is None or used is None:
@@ -244,8 +272,24 @@ def sync_directory(path: Path) -> None:
 # -- text ----------------------------------------------------------------------------------------
 
 
+KEY = "CONSILIENCE_LEDGER_KEY"
+"""The variable that holds the key of authenticated ledgers."""
+_KEYED = "keyed "
+
+
 def _digest(*parts: object) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    """Of all that came before: unkeyed it shows damage; with a key, which is kept apart, nobody without it can write another."""
+    text, key = json.dumps(parts).encode(), os.environ.get(KEY, "")
+    if not key:
+        return hashlib.sha256(text).hexdigest()
+    return _KEYED + hmac.new(key.encode(), text, hashlib.sha256).hexdigest()
+
+
+def _begins_like_one(path: Path) -> bool:
+    """Whether a file has SQLite's header and our mark in it."""
+    with path.open("rb") as file:
+        start = file.read(72)
+    return start[:15] == b"SQLite format 3" and start[68:72] == _APPLICATION.to_bytes(4, "big")
 
 
 def _spends_to_text(spends: tuple[Spend, ...]) -> str:

@@ -1,20 +1,21 @@
-"""How far one person can move a vector of counts: the single source of every sensitivity.
+"""How far one unit can move a vector of counts: the single source of every sensitivity.
 
-Two tables are neighbours under `replace-one` (the paper's relation) when one row of one is changed
-to give the other, and under `add-remove` when one row is added or removed. A marginal places each
-row in one cell with a one, so a neighbour changes two cells by one (one cell loses the old row, one
-gains the new), or one cell:
+A unit is what is protected: a row, or everything a person (household, firm) has in the table, of which at most `m` rows are
+counted; which of them is decided unit by unit, so nobody's rows depend on another's. Two tables are neighbours under
+`replace-one` (the paper's relation, m = 1) when the 1 to m counted rows of one unit are replaced by 1 to m others, and under
+`add-remove` when they are added or removed. A marginal places each row in one cell with a one. All m rows may lie in one cell,
+so a change has the L1 norm of m rows and the L2 norm of one row m times; convexity makes that the worst case:
 
     quantity                            add-remove          replace-one
-    one marginal        L1 / L2 / L0    1 / 1 / 1           2 / sqrt 2 / 2
-    k marginals         L1 / L2 / L0    k / sqrt k / k      2k / sqrt 2k / 2k
-    weights w, w_i M_i  L1 / L2^2       sum w / sum w^2     2 sum w / 2 sum w^2
-    score ||M x - m||_1, m fixed        1                   2
-    scores w_r (||M_r x - m_r||_1 - a_r)  max w             2 max w
-    score +-(count of a cell - m), m fixed  1               1
-    number of rows                      1                   0 (public)
-    integer matrix A x  L1 / L2^2       columns' largest    2 / 2 (A >= 0) or 4 times that
-    n_t residual_t x    L2^2            prod n (n - 1)      2 m / (m - 1) times that, m = min n
+    one marginal        L1 / L2^2 / L0  m / m^2 / m         2m / 2 m^2 / 2m
+    k marginals         L1 / L2^2 / L0  mk / m^2 k / mk     2mk / 2 m^2 k / 2mk
+    weights w, w_i M_i  L1 / L2^2       m sum w / m^2 sum w^2     twice that
+    score ||M x - m||_1, m fixed        m                   2m
+    scores w_r (||M_r x - m_r||_1 - a_r)  m max w           2m max w
+    score +-(count of a cell - m), m fixed  m               m
+    number of rows                      m                   m - 1 (public for m = 1)
+    integer matrix A x  L1 / L2^2       m / m^2 times the columns' largest   2 / 2 (A >= 0) or 4 times that
+    n_t residual_t x    L2^2            m^2 prod n (n - 1)  2 k / (k - 1) times that, k = min n
 
 No other module states a sensitivity.
 """
@@ -24,9 +25,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from fractions import Fraction
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,30 +35,87 @@ from numpy.typing import NDArray
 from consilience.errors import BudgetError
 from consilience.privacy.units import Real, positive
 
+KINDS = ("replace-one", "add-remove")
 
-class Neighbours(Enum):
-    """Which pairs of tables must be indistinguishable."""
 
-    REPLACE_ONE = "replace-one"
-    ADD_REMOVE = "add-remove"
+@dataclass(frozen=True)
+class Neighbours:
+    """Which pairs of tables must be indistinguishable: those that differ in one unit.
+
+    unit: the column that says whose a row is; None where every row stands for itself. rows: how many rows of a unit count at
+    most.
+    """
+
+    value: str
+    unit: str | None = None
+    rows: int = 1
+
+    REPLACE_ONE: ClassVar[Neighbours]
+    ADD_REMOVE: ClassVar[Neighbours]
+
+    def __post_init__(self) -> None:
+        if self.value not in KINDS:
+            raise BudgetError(
+                f"neighbours must be 'replace-one' or 'add-remove', got {self.value!r}; "
+                "say which tables must be indistinguishable"
+            )
+        if self.unit is not None and (not isinstance(self.unit, str) or not self.unit):
+            raise BudgetError(f"a unit must be the name of a column, got {self.unit!r}")
+        whole = isinstance(self.rows, int | np.integer) and not isinstance(self.rows, bool)
+        if not whole or self.rows < 1:
+            raise BudgetError(
+                f"rows_per_unit must be a whole number from 1 on, got {self.rows!r}; it is how many rows of a unit count at most"
+            )
+        if self.unit is None and self.rows != 1:
+            raise BudgetError(
+                f"rows_per_unit is for a table with a unit, got {self.rows} rows and no unit; name the column that says whose a "
+                "row is"
+            )
 
     @classmethod
-    def of(cls, value: Neighbours | str | None) -> Neighbours:
+    def of(
+        cls, value: Neighbours | str | None, unit: str | None = None, rows: int = 1
+    ) -> Neighbours:
         """The relation by name; there is no default."""
-        if isinstance(value, Neighbours):
+        if not isinstance(value, Neighbours):
+            return cls(value, unit, rows)  # pyright: ignore[reportArgumentType] (None is refused)
+        if unit is None and rows == 1:
             return value
-        for relation in cls:
-            if value == relation.value:
-                return relation
-        raise BudgetError(
-            f"neighbours must be 'replace-one' or 'add-remove', got {value!r}; "
-            "say which tables must be indistinguishable"
-        )
+        return cls(value.value, unit, rows)
+
+    @property
+    def total_public(self) -> bool:
+        """Whether neighbours have equally many rows, so that their number may be told."""
+        return self.value == "replace-one" and self.rows == 1
 
     @property
     def changed_cells(self) -> int:
-        """Cells of one marginal that differ between neighbours, each by one."""
-        return 2 if self is Neighbours.REPLACE_ONE else 1
+        """Cells of one marginal that one row of each neighbour touches."""
+        return 2 if self.value == "replace-one" else 1
+
+    @property
+    def noun(self) -> str:
+        """What is protected, in a word: person for a column person_id."""
+        if self.unit is None:
+            return "row"
+        for ending in ("_id", " id", "-id", "_ID", " ID", "ID", "Id"):
+            if self.unit.endswith(ending) and self.unit != ending:
+                return self.unit[: -len(ending)]
+        return self.unit
+
+    @property
+    def per(self) -> str:
+        """Whose privacy it is: 'per row', or 'per person, at most 3 rows'."""
+        if self.unit is None:
+            return "per row"
+        return f"per {self.noun}, at most {self.rows} row{'s' if self.rows > 1 else ''}"
+
+    def __str__(self) -> str:
+        return f"{self.value} neighbours {self.per}"
+
+
+Neighbours.REPLACE_ONE = Neighbours("replace-one")
+Neighbours.ADD_REMOVE = Neighbours("add-remove")
 
 
 @dataclass(frozen=True)
@@ -72,25 +130,29 @@ class Sensitivity:
     cells: int
 
 
+def _of_unit(neighbours: Neighbours, l1: Real, l2_squared: Real, cells: int) -> Sensitivity:
+    """What all rows of a unit can change together, from what one row of each neighbour can."""
+    m = neighbours.rows
+    return Sensitivity(neighbours, m * Fraction(l1), m * m * Fraction(l2_squared), m * cells)
+
+
 def marginals(neighbours: Neighbours, count: int = 1) -> Sensitivity:
     """`count` marginals released together as one vector of integer counts."""
     k = operator.index(count)
     if k < 1:
         raise BudgetError(f"a workload must have at least one marginal, got {count}")
-    cells = Neighbours.of(neighbours).changed_cells * k
-    return Sensitivity(Neighbours.of(neighbours), Fraction(cells), Fraction(cells), cells)
+    relation = Neighbours.of(neighbours)
+    cells = relation.changed_cells * k
+    return _of_unit(relation, cells, cells, cells)
 
 
 def weighted_marginals(neighbours: Neighbours, weights: Iterable[Real]) -> Sensitivity:
     """The stacked vector (w_1 M_1 x, ..., w_k M_k x)."""
     w = checked_weights(weights)
-    c = Neighbours.of(neighbours).changed_cells
-    return Sensitivity(
-        Neighbours.of(neighbours),
-        c * sum(w, Fraction(0)),
-        c * sum((x * x for x in w), Fraction(0)),
-        c * len(w),
-    )
+    relation = Neighbours.of(neighbours)
+    c = relation.changed_cells
+    l2_squared = sum((x * x for x in w), Fraction(0))
+    return _of_unit(relation, c * sum(w, Fraction(0)), c * l2_squared, c * len(w))
 
 
 def checked_weights(weights: Iterable[Real]) -> tuple[Fraction, ...]:
@@ -116,15 +178,15 @@ def weighted_l1_score(neighbours: Neighbours, weights: Iterable[Real]) -> Fracti
 
 
 def cell_score(neighbours: Neighbours) -> Fraction:
-    """+-(count of one cell - m) with m fixed: a row leaves a cell, enters it, or does neither, so it moves by at most one."""
-    Neighbours.of(neighbours)
-    return Fraction(1)
+    """+-(count of one cell - m) with m fixed: the rows of a unit leave a cell, enter it, or do neither."""
+    return Fraction(Neighbours.of(neighbours).rows)
 
 
 def total(neighbours: Neighbours) -> Sensitivity:
-    """The number of rows: it moves by one, or is public (zero) as a replacement keeps it."""
-    rows = 0 if Neighbours.of(neighbours) is Neighbours.REPLACE_ONE else 1
-    return Sensitivity(Neighbours.of(neighbours), Fraction(rows), Fraction(rows), rows)
+    """The number of rows: a unit has at least one, so replacing it moves that by one less than adding it can."""
+    relation = Neighbours.of(neighbours)
+    rows = relation.rows - (relation.value == "replace-one")
+    return Sensitivity(relation, Fraction(rows), Fraction(rows * rows), min(rows, 1))
 
 
 def products(neighbours: Neighbours, factors: Iterable[NDArray[np.int64]]) -> Sensitivity:
@@ -144,7 +206,7 @@ def products(neighbours: Neighbours, factors: Iterable[NDArray[np.int64]]) -> Se
         signed |= any(v < 0 for column in columns for v in column)
     c = relation.changed_cells
     squares = l2_squared * (c * c if signed else c)
-    return Sensitivity(relation, Fraction(c * l1), Fraction(squares), c * entries)
+    return _of_unit(relation, c * l1, squares, c * entries)
 
 
 def residuals(neighbours: Neighbours, sizes: Iterable[int]) -> Sensitivity:
@@ -163,9 +225,10 @@ def residuals(neighbours: Neighbours, sizes: Iterable[int]) -> Sensitivity:
         raise BudgetError(f"a residual must have attributes of at least two values, got {n}")
     square, l1 = prod(k * (k - 1) for k in n), prod(2 * (k - 1) for k in n)
     c = relation.changed_cells
-    if relation is Neighbours.REPLACE_ONE:
+    if c == 2:
         square = 2 * square * min(n) // (min(n) - 1)
-    return Sensitivity(relation, Fraction(c * l1), Fraction(square), prod(n))
+    whole = _of_unit(relation, c * l1, square, 0)
+    return Sensitivity(relation, whole.l1, whole.l2_squared, prod(n))
 
 
 def _whole(matrix: NDArray[np.int64]) -> NDArray[np.int64]:

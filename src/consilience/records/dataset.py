@@ -188,19 +188,29 @@ class Dataset:
     columns: a pandas or polars frame or a mapping. Named columns are matched by name in any order,
     and columns that the domain does not know are ignored. The codes are checked first and copied,
     so a dataset does not change when its source does.
+
+    `unit_rows`: whose rows these are and how many each has at most, as (name, rows); None where every row stands for itself.
+    `few_of_each_unit` makes it so.
     """
 
     domain: Domain
     codes: Codes
     weights: NDArray[np.float64] | None
+    unit_rows: tuple[str, int] | None
 
     def __init__(
-        self, codes: ArrayLike | Table | Codes, domain: Domain, weights: ArrayLike | None = None
+        self,
+        codes: ArrayLike | Table | Codes,
+        domain: Domain,
+        weights: ArrayLike | None = None,
+        *,
+        unit_rows: tuple[str, int] | None = None,
     ) -> None:
         packed = codes if isinstance(codes, Codes) else pack(domain, _columns(codes, domain))
         object.__setattr__(self, "domain", domain)
         object.__setattr__(self, "codes", packed)
         object.__setattr__(self, "weights", _checked_weights(weights, packed.records))
+        object.__setattr__(self, "unit_rows", unit_rows)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -237,7 +247,30 @@ class Dataset:
         """The same records with some of the attributes, in domain order; no codes are copied."""
         clique = self.domain.clique(attributes)
         columns = self.codes.select(self.domain.axes(clique))
-        return Dataset(columns, self.domain.project(clique), self.weights)
+        return Dataset(columns, self.domain.project(clique), self.weights, unit_rows=self.unit_rows)
+
+    def few_of_each_unit(self, units: ArrayLike, rows: int, name: str = "unit") -> Dataset:
+        """At most so many rows of each unit, its first ones; `units` says whose each row is.
+
+        Which rows of a unit are kept depends on that unit alone, so adding or removing a unit moves nobody else's rows.
+        """
+        ids = np.asarray(units)
+        if ids.shape != (self.records,):
+            raise DataError(
+                f"units must be one per record, shape ({self.records},), got shape {ids.shape}"
+            )
+        if not isinstance(rows, Integral) or isinstance(rows, bool) or rows < 1:
+            raise DataError(f"rows of a unit must be a whole number from 1 on, got {rows!r}")
+        _, whose = np.unique(ids, return_inverse=True)
+        order = np.argsort(whose, kind="stable")
+        first = np.flatnonzero(np.diff(whose[order], prepend=-1))
+        place = np.arange(self.records) - np.repeat(first, np.diff(first, append=self.records))
+        kept = np.sort(order[place < rows])
+        weights = None if self.weights is None else self.weights[kept]
+        columns = [self.column(a)[kept] for a in self.domain]
+        return Dataset(
+            pack(self.domain, columns), self.domain, weights, unit_rows=(name, int(rows))
+        )
 
     # -- counting --------------------------------------------------------------------------------
 

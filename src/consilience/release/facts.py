@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -34,14 +35,23 @@ manifest.json   checksums of every file
 """
 
 
+READ_OFF = "NOT PRIVATE: labels and bounds were read off the data, by a draft schema that was accepted unchecked"
+
+
 def release_facts(
-    mechanism: Mechanism, ready: Calibrated, noisy: Release, model: Model, errors: str
+    mechanism: Mechanism,
+    ready: Calibrated,
+    noisy: Release,
+    model: Model,
+    errors: str,
+    draft: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What release.json says, apart from the list of its tables."""
+    """What release.json says, apart from the list of its tables. draft: what of the schema nobody has checked."""
     d = model.diagnostics
     return {
-        "private": noisy.private,
-        "mark": noisy.mark,
+        "private": noisy.private and not draft,
+        "mark": noisy.mark if not draft or not noisy.private else READ_OFF,
+        **({"read_off_the_data": list(draft)} if draft else {}),
         **common_facts(model, public=noisy.total is not None),
         "mechanism": {
             "name": name_of(mechanism) or type(mechanism).__name__,
@@ -76,13 +86,13 @@ def common_facts(model: Model, public: bool) -> dict[str, Any]:
 def readme(facts: dict[str, Any]) -> str:
     """README.txt of a release folder."""
     budget = facts["budget"]
-    promise = (
-        f"Promise: {budget['text']} under {facts['neighbours']} neighbours ({facts['mark']}).\n"
-    )
+    promise = f"Promise: {budget['text']} under {facts['neighbours']} neighbours, {budget['per']} ({facts['mark']}).\n"
     if not facts["private"]:
         promise = f"{facts['mark']}.\n"
     total = facts["total"]
-    rows = f"{total['value']:,.0f} people" + ("" if total["public"] else " (estimated)")
+    rows = f"{total['value']:,.0f} {'people' if budget['unit'] is None else 'rows'}" + (
+        "" if total["public"] else " (estimated)"
+    )
     return README.format(rows=rows, version=facts["versions"]["consilience"], promise=promise)
 
 
@@ -97,6 +107,9 @@ def budget_facts(budget: Budget) -> dict[str, Any]:
         **{k: float(v) for k, v in given.items()},
         "exact": {k: str(v) for k, v in given.items()},
         "neighbours": budget.neighbours.value,
+        "unit": budget.neighbours.unit,
+        "rows_per_unit": budget.neighbours.rows,
+        "per": budget.neighbours.per,
         "accounting": budget.accounting,
         "text": ", ".join(f"{k} {float(v):g}" for k, v in given.items()),
     }

@@ -19,6 +19,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -184,7 +185,8 @@ def write_release(
     """
     with new_folder(target, draft) as draft:
         labels = {c.name: c.labels for c in schema}
-        index = _write_tables(draft / "tables", model, labels, tables)
+        mark = str(facts.get("mark", "")) if facts.get("private") is False else ""
+        index = _write_tables(draft / "tables", model, labels, tables, mark)
         noisy = _write_measurements(draft / "measurements", labels, measurements)
         model.save(draft / "model.npz")
         (draft / "schema.toml").write_text(format_schema(schema), encoding="utf-8")
@@ -194,7 +196,8 @@ def write_release(
         _write_json(draft / "release.json", described)
         if ledger is not None:
             _write_json(draft / "ledger.json", ledger)
-        _write_json(draft / "manifest.json", {"files": _manifest(draft)})
+        said = {"mark": mark} if mark else {}
+        _write_json(draft / "manifest.json", {**said, "files": _manifest(draft)})
     return Published(target, model, schema, described)
 
 
@@ -203,7 +206,9 @@ def _write_tables(
     model: Model,
     labels: Mapping[str, Sequence[str]],
     tables: Mapping[Clique, NDArray[np.float64] | None],
+    mark: str,
 ) -> list[dict[str, Any]]:
+    """mark: why the tables are not private, where they are not; Parquet files carry it."""
     folder.mkdir()
     index = []
     for i, (clique, stderr) in enumerate(tables.items(), 1):
@@ -211,6 +216,8 @@ def _write_tables(
         if stderr is not None:
             numbers["stderr"] = stderr
         table = labelled_table(labels, clique, numbers)
+        if mark:
+            table = table.replace_schema_metadata({"mark": mark})
         name = file_name(i, clique)
         for kind in ("csv", "parquet"):
             write_table(table, folder / f"{name}.{kind}")
@@ -279,22 +286,23 @@ def read_release(folder: str | os.PathLike[str]) -> Published:
     if not isinstance(listed, dict):
         raise ReleaseError(f"the manifest of {str(path)!r} must list its files, it does not")
     for name, said in listed.items():
-        file = path / name
-        if (
-            not file.is_file()
-            or file.stat().st_size != said["bytes"]
-            or _sha256(file) != said["sha256"]
-        ):
-            raise ReleaseError(
-                f"every file of a release must be as it was written, {name!r} of {str(path)!r} is not; "
-                "get the folder again from where it was published"
-            )
+        _check_as_written(path, name, said)
     facts = _read_json(path / "release.json")
     if facts.get("format") != FORMAT or not isinstance(facts.get("version"), int):
         raise ReleaseError(f"{str(path)!r} must be a release folder, it is something else")
     if facts["version"] > VERSION:
         raise ReleaseError(
             f"{str(path)!r} must be of version {VERSION} or older, got {facts['version']}; upgrade to read it"
+        )
+    _check_facts(path, facts)
+    needed = ["release.json", "schema.toml", "model.npz"]
+    needed += [f"{t['file']}.{kind}" for t in facts["tables"] for kind in ("csv", "parquet")]
+    needed += [m["file"] for m in facts.get("measurements", [])]
+    unlisted = next((name for name in needed if name not in listed), None)
+    if unlisted is not None:
+        raise ReleaseError(
+            f"the manifest of {str(path)!r} must list every file of the release, {unlisted!r} is not in it; get the folder again "
+            "from where it was published"
         )
     try:
         schema = read_schema(path / "schema.toml")
@@ -306,6 +314,56 @@ def read_release(folder: str | os.PathLike[str]) -> Published:
     return Published(path, model, schema, facts)
 
 
+def _check_as_written(path: Path, name: str, said: object) -> None:
+    """A file that the manifest lists must be in the folder itself, with the size and the checksum that are stated."""
+    inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+    file = path / name
+    stated = isinstance(said, dict) and {"bytes", "sha256"} <= set(said)
+    same = (
+        inside
+        and stated
+        and file.is_file()
+        and not file.is_symlink()
+        and file.stat().st_size == said["bytes"]  # type: ignore[index]
+        and _sha256(file) == said["sha256"]  # type: ignore[index]
+    )
+    if not same:
+        raise ReleaseError(
+            f"every file of a release must be as it was written, {name!r} of {str(path)!r} is not; "
+            "get the folder again from where it was published"
+        )
+
+
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "private": (bool, type(None)),  # None: as private as what it was made from
+    "mark": str,
+    "tables": list,
+    "total": dict,
+    "versions": dict,
+}
+"""The type that a field of release.json must have; what a release promises has its own in `report`."""
+
+
+def _check_facts(path: Path, facts: Mapping[str, Any]) -> None:
+    for name, kind in KINDS.items():
+        if not isinstance(facts.get(name, _ABSENT), kind):
+            raise ReleaseError(
+                f"release.json of {str(path)!r} must state {name!r} as it was written, got {facts.get(name)!r}; get the folder "
+                "again from where it was published"
+            )
+    for what in ("tables", "measurements"):
+        for entry in facts.get(what, []):
+            file = entry.get("file") if isinstance(entry, dict) else None
+            inside = isinstance(file, str) and re.fullmatch(rf"{what}/[^/\\\0]+", file)
+            if not inside or not isinstance(entry.get("attributes"), list):
+                raise ReleaseError(
+                    f"every table that release.json of {str(path)!r} lists must be a file in {what}/, got {file!r}"
+                )
+
+
+_ABSENT = object()
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -313,6 +371,6 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise ReleaseError(
             f"a release must be a folder that was made by release, {str(path.parent)!r} has no {path.name}"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ReleaseError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from error
     return content if isinstance(content, dict) else {}

@@ -7,11 +7,13 @@ here on it is free and can be repeated by `resume`: reconstruct, find standard e
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,13 @@ from consilience.data.schema import Schema
 from consilience.data.schema_file import read_schema
 from consilience.data.survey import CodedTable
 from consilience.domain import Workload
-from consilience.errors import ConsilienceError, DataError, LedgerError, ReleaseError
+from consilience.errors import (
+    BudgetError,
+    ConsilienceError,
+    DataError,
+    LedgerError,
+    ReleaseError,
+)
 from consilience.mechanisms import Calibrated, CalibratedAdaptive, Mechanism, Release, Source
 from consilience.mechanisms.mechanism import check_budget
 from consilience.privacy import Budget, Ledger, NoiseSource
@@ -57,6 +65,8 @@ def release(
     tables: Iterable[Iterable[str]] | None = None,
     errors: str = "auto",
     strict: bool = False,
+    accept_draft: bool = False,
+    accept_delta: bool = False,
     noise: NoiseSource | None = None,
     progress: Progress | None = None,
     say: Say | None = None,
@@ -65,10 +75,12 @@ def release(
 
     table: what `read_table` returns, or anything else that counts marginals, coded by the schema (a `Schema`, or its TOML file).
     out: a folder to be made. ledger: the account of all that is spent on this table, or its file, which is made with this
-    budget as its total if it is not there; name: of the table in a new ledger, the file's own unless given. tables: what to
-    publish, the mechanism's workload unless given (without one, what was measured). errors: "auto", "closed-form", "bootstrap" or
-    "none". strict: refuse a table with values that the schema does not declare. noise: the operating system's; `SeededNoise`
-    for experiments, which protects nobody. say: takes a line now and then for the person who watches.
+    budget as its total if it is not there; name: of the table, by which the ledger knows it, the schema's unless given.
+    tables: what to publish, the mechanism's workload unless given (without one, what was measured). errors: "auto",
+    "closed-form", "bootstrap" or "none". strict: refuse a table with values that the schema does not declare. accept_draft:
+    release by a schema that was read off the data all the same; the release is then not marked private. accept_delta: take a
+    delta above 0.01. noise: the operating system's; `SeededNoise` for experiments, which protects nobody. say: takes a line
+    now and then for the person who watches.
 
     What is drawn is kept beside `out` until the folder stands: `resume` finishes a release that was interrupted.
     """
@@ -78,6 +90,9 @@ def release(
     if not isinstance(schema, Schema | str | os.PathLike):
         raise DataError(f"schema must be a Schema or the path of its TOML file, got {schema!r}")
     declared = schema if isinstance(schema, Schema) else read_schema(schema)
+    check_draft(declared, accept_draft)
+    check_budget(budget)
+    check_delta(budget, accept_delta)
     if ledger is None and noise is None:
         say("no ledger: nothing keeps count of what is spent on this table")
     order = Order.of(declared, mechanism, budget, tables, errors)
@@ -86,9 +101,14 @@ def release(
     say(described(ready))
     progress(Step("looking for values that the schema does not declare", 0))
     _check_table(table, declared, strict, say)
+    if budget.delta is not None and budget.delta * table.records > 1:
+        say(
+            f"delta {float(budget.delta):g} is more than one in the {table.records:,} rows: publishing somebody's row as it is "
+            "would keep such a promise; 1e-6 or less is usual"
+        )
     paid = Paid.begin(target, declared, order.record(ready), BYTES_PER_CELL * order.cells)
     with keeping(paid):
-        account = _opened(ledger, name, budget, say)
+        account = _opened(ledger, name or declared.name, budget, say)
         progress(Step("counting", 0))
         noisy, standing = _measure(ready, table, noise, account, paid, progress)
         return _finish(order, ready, noisy, standing, paid, target, progress, say)
@@ -237,6 +257,27 @@ def _silent(text: str) -> None: ...
 # -- the private half ------------------------------------------------------------------------------
 
 
+def check_draft(schema: Schema, accepted: bool) -> None:
+    """Refuse a schema that was read off the data and that nobody has checked."""
+    if schema.draft and not accepted:
+        raise DataError(
+            f"the schema is a draft, read off the data, and would publish it; check {'; '.join(schema.draft)}; then delete the "
+            "line draft = [...] from it (or --accept-draft, accept_draft=True: the release is then not private, and says so)"
+        )
+
+
+MOST_DELTA = Fraction(1, 100)
+
+
+def check_delta(budget: Budget, accepted: bool) -> None:
+    """Refuse a promise that may be broken for one person in a hundred."""
+    if budget.delta is not None and budget.delta > MOST_DELTA and not accepted:
+        raise BudgetError(
+            f"delta must be at most {float(MOST_DELTA):g}, got {float(budget.delta):g}: it is the chance that the promise "
+            "does not hold; 1e-6 is usual (or --accept-delta, accept_delta=True)"
+        )
+
+
 def _check_table(table: Source, schema: Schema, strict: bool, say: Say) -> None:
     """Look for undeclared values, which only the custodian is told about; refuse an empty table."""
     if not isinstance(table, Source):
@@ -261,17 +302,26 @@ def _check_table(table: Source, schema: Schema, strict: bool, say: Say) -> None:
 def _opened(
     ledger: Ledger | Place | None, name: str | None, budget: Budget, say: Say
 ) -> Ledger | None:
-    """The ledger of this table, made if it is not there."""
-    if ledger is None or isinstance(ledger, Ledger):
-        return ledger
+    """The ledger of this table, made if it is not there. It knows the table by its declared name and refuses others."""
+    if ledger is None:
+        return None
+    if isinstance(ledger, Ledger):
+        return ledger if name is None else Ledger(ledger.path, table=name)
     if not isinstance(ledger, str | os.PathLike):
         raise LedgerError(f"ledger must be a Ledger or the path of one, got {ledger!r}")
     path = Path(ledger)
+    if name is None:
+        known = Ledger(path).read().table if path.exists() else path.name.partition(".")[0]
+        raise LedgerError(
+            f"a ledger protects one table, which must have a name: add the line name = {json.dumps(known)} (or its own name) "
+            "at the top of the schema; nothing was spent"
+        )
     if path.exists():
-        return Ledger(path)
-    protected = name or path.name.partition(".")[0] or path.name
-    say(f"new ledger {path} for table {protected!r}, with this release's budget as its total")
-    return Ledger.create(path, table=protected, total=budget)
+        return Ledger(path, table=name)
+    for other in Ledger.beside(path, name):
+        say(f"{other} is a ledger of table {name!r} already; what two ledgers admit adds up")
+    say(f"new ledger {path} for table {name!r}, with this release's budget as its total")
+    return Ledger.create(path, table=name, total=budget)
 
 
 def _measure(
@@ -344,7 +394,7 @@ def _finish(
     )
     progress(Step("standard errors", 0))
     tables = errors_of_tables(model, list(cliques), errors, progress)
-    facts = release_facts(order.mechanism, ready, noisy, model, errors)
+    facts = release_facts(order.mechanism, ready, noisy, model, errors, order.schema.draft)
     shutil.rmtree(paid.draft, ignore_errors=True)
     near = paid.path.stat().st_dev == out.absolute().parent.stat().st_dev
     progress(Step("writing the folder", 0))

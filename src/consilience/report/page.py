@@ -117,7 +117,7 @@ def page(subject: Subject) -> str:
     links = "".join(f'<li><a href="#{key}">{title}</a></li>' for key, title, _ in parts)
     alarm = ""
     if subject.promise is not None and not subject.promise.private:
-        alarm = '<p class="alarm" role="alert">NOT PRIVATE: made with seeded noise, for an experiment. Do not publish.</p>'
+        alarm = f'<p class="alarm" role="alert">{escape(subject.promise.mark)}. Do not publish.</p>'
     total = f"{subject.model.total:,.0f} people, {len(subject.model.domain)} attributes, {len(subject.tables):,} tables"
     return "".join(
         [

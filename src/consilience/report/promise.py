@@ -15,6 +15,7 @@ import pyarrow.parquet
 
 from consilience.domain import Buffer, Clique
 from consilience.errors import ReleaseError
+from consilience.mechanisms.mechanism import NOT_PRIVATE
 from consilience.privacy import Account, Budget, Cost, Neighbours, Rho, epsilon_at
 from consilience.release import Published
 
@@ -35,12 +36,14 @@ class Spending:
 class Promise:
     """(epsilon, delta) for neighbours of a kind. `share`: of the budget, spent by this release, where a budget is known."""
 
-    neighbours: str
+    neighbours: Neighbours
     epsilon: float
     delta: float
     rho: float | None = None
     share: float | None = None
     private: bool = True
+    mark: str = NOT_PRIVATE
+    """Why it is not private, where it is not."""
     ledger: Sequence[Spending] | None = None
     """Every release that the table's ledger knows; None if there was none."""
 
@@ -70,18 +73,19 @@ class Promise:
             ]
         share = None if total is None else share_of(total, cost)
         rho = float(cost.rho.value)
-        return cls(cost.neighbours.value, epsilon, delta, rho, share, private, lines)
+        return cls(cost.neighbours, epsilon, delta, rho, share, private, ledger=lines)
 
     @classmethod
     def of_release(cls, facts: Mapping[str, Any], ledger: Mapping[str, Any] | None) -> Promise:
         """The promise that the files of a release folder state (`release.json`, `ledger.json`)."""
         budget, cost = facts["budget"], facts["cost"]
+        neighbours = Neighbours.of(
+            facts["neighbours"], budget.get("unit"), budget.get("rows_per_unit", 1)
+        )
         epsilon, delta = budget.get("epsilon"), budget.get("delta", 0.0)
         if epsilon is None:
             delta = delta or USUAL_DELTA
-            spent = Cost.adaptive(
-                Neighbours.of(facts["neighbours"]), Rho(Fraction(cost["exact"]["rho"]))
-            )
+            spent = Cost.adaptive(neighbours, Rho(Fraction(cost["exact"]["rho"])))
             epsilon = epsilon_at(spent, delta)
         lines, share = None, cost["share"]
         if ledger is not None:
@@ -90,9 +94,8 @@ class Promise:
                 for e in ledger["releases"]
             ]
             share = lines[-1].share if lines else share
-        return cls(
-            facts["neighbours"], epsilon, delta, cost.get("rho"), share, facts["private"], lines
-        )
+        private, mark = facts["private"], facts.get("mark", NOT_PRIVATE)
+        return cls(neighbours, epsilon, delta, cost.get("rho"), share, private, mark, lines)
 
     @property
     def factor(self) -> float:
@@ -107,7 +110,7 @@ class Promise:
     @property
     def line(self) -> str:
         """In one line."""
-        return f"epsilon {short(self.epsilon)}, delta {short(self.delta)}, {self.neighbours} neighbours"
+        return f"epsilon {short(self.epsilon)}, delta {short(self.delta)}, {self.neighbours}"
 
 
 def short(value: float) -> str:
@@ -127,15 +130,19 @@ def share_of(total: Budget, cost: Cost) -> float:
 
 def in_words(promise: Promise) -> list[str]:
     """The statement, a paragraph each."""
-    swap = promise.neighbours == "replace-one"
-    change = (
-        "one person's row had been exchanged for any other row"
-        if swap
-        else "one person's row had been left out, or one had been added"
-    )
+    whose = promise.neighbours
+    change = {
+        ("replace-one", True): "one person's row had been exchanged for any other row",
+        ("add-remove", True): "one person's row had been left out, or one had been added",
+        ("replace-one", False): f"all rows of one {whose.noun} had been exchanged for any others",
+        (
+            "add-remove",
+            False,
+        ): f"all rows of one {whose.noun} had been left out, or somebody's had been added",
+    }[whose.value, whose.unit is None]
     public = (
         "The number of rows itself is public."
-        if swap
+        if whose.total_public
         else "The number of rows is protected as well; the total given here is an estimate."
     )
     exception = (
@@ -155,16 +162,29 @@ def in_words(promise: Promise) -> list[str]:
     if not promise.private:
         paragraphs.insert(
             0,
-            "NOT PRIVATE. The noise was drawn from a seed, for an experiment. None of what follows holds; do not publish this.",
+            f"{promise.mark}. None of what follows holds; do not publish this.",
         )
     return paragraphs
+
+
+def not_promised(neighbours: Neighbours) -> tuple[str, ...]:
+    """What a reader might take for promised and is not."""
+    if neighbours.unit is None:
+        several = (
+            "Protection of a person with several rows. The promise is per row; for k rows of one person epsilon counts k times, "
+            "and delta grows faster still."
+        )
+    else:
+        several = (
+            f"Protection beyond one {neighbours.noun}. At most {neighbours.rows} rows of each are counted, and the promise holds "
+            "for all of them together; what several of them have in common, as a household has, is protected less."
+        )
+    return (NOT_PROMISED[0], several, *NOT_PROMISED[1:])
 
 
 NOT_PROMISED = (
     "That nothing can be learnt about groups. The tables are published so that one can learn about groups, also about groups "
     "that you belong to, whether or not you are in the table.",
-    "Protection of a person with several rows. The promise is per row; for k rows of one person epsilon counts k times, and "
-    "delta grows faster still.",
     "Protection of what was declared. Names of columns, categories and limits come from the declared schema; they are safe to "
     "publish only if nobody read them off the data.",
     "Anything about later releases. If the same people are released again, costs add up; the ledger is there to count them.",

@@ -8,7 +8,7 @@ from html import escape
 from consilience.markup import html_table
 from consilience.memory import show_bytes
 from consilience.report import charts
-from consilience.report.promise import NOT_PROMISED, Promise, in_words, short
+from consilience.report.promise import Promise, in_words, not_promised, short
 from consilience.report.subject import Subject
 from consilience.report.tables import PublishedTable
 
@@ -78,7 +78,7 @@ def _spent(promise: Promise | None) -> str:
         delta = f"<p>delta {short(promise.delta)}</p>" if promise.delta else "<p>delta 0 (pure)</p>"
         inner = (
             f'<p class="big number">epsilon {short(promise.epsilon)}</p>{delta}'
-            f"<p>for {escape(promise.neighbours)} neighbours</p>{share}{total}"
+            f"<p>for {escape(str(promise.neighbours))}</p>{share}{total}"
             '<p class="quiet"><a href="#privacy">What that means</a></p>'
         )
     return f'<section class="card" aria-labelledby="s1"><h2 id="s1">What was spent</h2>{inner}</section>'
@@ -95,10 +95,11 @@ def privacy(subject: Subject, add: AddChart) -> str:
             "privacy, so whatever was promised when they were made noisy still holds, and nothing more."
         )
     parts = [paragraph(text) for text in in_words(promise)]
-    left = "".join(f"<li>{escape(text)}</li>" for text in NOT_PROMISED)
+    left = "".join(f"<li>{escape(text)}</li>" for text in not_promised(promise.neighbours))
     parts.append(f"<h3>What is not promised</h3><ul>{left}</ul>")
     rows: list[tuple[str, str]] = [
-        ("neighbours", promise.neighbours),
+        ("neighbours", promise.neighbours.value),
+        ("whose privacy", promise.neighbours.per),
         ("epsilon", short(promise.epsilon)),
         ("delta", short(promise.delta)),
     ]
@@ -106,9 +107,7 @@ def privacy(subject: Subject, add: AddChart) -> str:
         rows.append(("zero-concentrated (rho) spent", f"{promise.rho:.4g}"))
     if subject.mechanism:
         rows.append(("mechanism", subject.mechanism))
-    rows.append(
-        ("noise", "operating system's entropy" if promise.private else "seeded: not private")
-    )
+    rows.append(("noise", "operating system's entropy" if promise.private else promise.mark))
     parts.append(facts("In numbers", rows))
     if promise.ledger is not None:
         parts.append(_ledger(promise, add))

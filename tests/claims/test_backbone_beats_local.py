@@ -64,6 +64,7 @@ def compare(variables: int, seed: int) -> tuple[float, float, int]:
     return distance[0], distance[1], len(measured)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variables, seed",
     [

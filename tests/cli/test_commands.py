@@ -200,6 +200,7 @@ def test_tables_of_somebody_else_become_consistent(tmp_path: Path) -> None:
     assert answers(tmp_path / "c", "sex")["private"] is False
 
 
+@pytest.mark.slow
 def test_compare_lists_every_method(released: Path) -> None:
     done = run("compare", released, "--methods", "noisy,local,prior", "--json")
     assert done.exit_code == 0, done.output

@@ -134,6 +134,7 @@ def test_a_defect_is_shown_in_full_and_says_what_is_kept(place: Path, monkeypatc
     assert done.exception.__notes__ == [kept]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_mechanism_can_be_resumed(place: Path, monkeypatch, mechanism: str) -> None:
     own = [f"{k}=2" for k in ("rounds", "restarts") if k in MECHANISMS[mechanism].options]
@@ -270,6 +271,7 @@ def test_a_killed_release_is_resumed(place: Path, name: str) -> None:
     assert spent(place) == 1
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_no_long_files(place: Path) -> None:
     """The system itself refuses to write, before the payment and after it."""
     early = process(place, limit=300_000)

@@ -98,6 +98,7 @@ def test_a_refusal_is_a_row_with_its_reason() -> None:
     assert found["noisy"].done
 
 
+@pytest.mark.slow
 def test_thinning_ranks_methods_as_the_truth_does_and_estimates_their_distance() -> None:
     """Over many draws the validated mean square is that of a fit to the wider noise, measured against the truth."""
     squares, judged = [], []

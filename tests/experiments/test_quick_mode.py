@@ -11,6 +11,8 @@ import common
 import pytest
 import reference
 
+pytestmark = pytest.mark.slow
+
 RUNNER = Path(__file__).parents[2] / "experiments" / "run.py"
 HAVE_DATA = common.data_folder().is_dir()
 

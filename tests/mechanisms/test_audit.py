@@ -28,6 +28,8 @@ from consilience.privacy import (
 )
 from consilience.records import Dataset
 
+pytestmark = pytest.mark.slow
+
 RUNS = 30_000
 TABLES = {
     "replace-one": ([(0, 0, 0), (1, 1, 1)], [(1, 1, 1), (1, 1, 1)]),

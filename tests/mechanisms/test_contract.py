@@ -192,6 +192,7 @@ def test_a_ledger_takes_no_seeded_run(name, new_ledger):
     assert ledger.read().entries == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, neighbours, i", CALIBRATIONS)
 def test_noise_is_unbiased_with_the_stddev_that_is_stated(name, neighbours, i):
     """Whole numbers; squares in units of the stated stddev accept it and reject 0.9 and 1.1 of it."""

@@ -20,6 +20,8 @@ from consilience.mechanisms import FEM, DualQuery
 from consilience.privacy import Budget, Epsilon, SeededNoise, repeated, run_audit
 from consilience.records import Dataset
 
+pytestmark = pytest.mark.slow
+
 DOMAIN = Domain({"a": 2, "b": 2})
 WORKLOAD = Workload(DOMAIN, [("a",), ("b",)])
 PAIR = (

@@ -59,6 +59,7 @@ def test_cost_is_known_before_data_and_uses_the_budget(name, i):
     assert float(spent.value) == pytest.approx(float(whole.value), rel=1e-6), "nothing left over"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, i", ALL)
 def test_expected_errors_come_true(name, i):
     """Least squares on many draws, by dense algebra, errs as was said, for each clique and together."""
@@ -161,6 +162,7 @@ def test_noise_is_discrete_on_a_grid(name):
         np.testing.assert_array_equal(scaled, np.rint(scaled))
 
 
+@pytest.mark.slow
 def test_the_law_that_errs_less_is_chosen():
     few, many = Workload(DOMAIN, [("age", "sex")]), all_marginals(DOMAIN, 2)
     assert HDMM(few).calibrate(LOOSE).strategy.law == "laplace"
@@ -179,6 +181,7 @@ def test_the_strategy_is_at_least_as_good_as_the_workload_itself():
     assert ours.expected_overall_rmse < 0.9 * math.sqrt(mean)
 
 
+@pytest.mark.slow
 def test_prefixes_are_answered_better_than_from_cells():
     domain = Domain({"age": 64, "sex": 2})
     workload = Workload(domain, [("age", "sex")])
@@ -195,6 +198,7 @@ LISTED = (1.414, 1.924, 4.140, 8.886, 17.586, 28.673, 58.199, 112.04, 227.32, 39
 EXPECTED = dict(zip(FIRE_TRIPLES, LISTED, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", EXPECTED)
 def test_expected_rmse_on_fire(k):
     workload = fire_workload(k)
@@ -280,17 +284,20 @@ class Narrow(SeededNoise):
         return super().discrete_laplace(counts, Scale(0.6 * scale.value), progress)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, neighbours", CASES)
 def test_the_real_thing_passes(name, neighbours):
     assert passes(name, neighbours, audited(name, neighbours, RUNS // 2), 1 - 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, neighbours", CASES)
 def test_too_little_noise_is_found_out(name, neighbours):
     ready = audited(name, neighbours, RUNS // 2)
     assert found_out(name, neighbours, ready, noise=Narrow(seed=7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AUDITED)
 def test_half_the_sensitivity_is_found_out(name, monkeypatch):
     def half(true):
@@ -304,6 +311,7 @@ def test_half_the_sensitivity_is_found_out(name, monkeypatch):
     assert found_out(name, "replace-one", ready)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["laplace, ordered", "gaussian, ordered"])
 def test_a_strategy_that_counts_more_than_was_priced_is_found_out(name):
     """Planted: the matrix is multiplied after its noise was calibrated."""

@@ -80,6 +80,7 @@ def test_expected_errors_are_those_of_dense_least_squares(name):
     np.testing.assert_allclose(known, dense_errors(exact, workload), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law, power", [("laplace", 1), ("gaussian", 2)])
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_marginal_strategy_is_priced_right_and_not_beaten(name, law, power):

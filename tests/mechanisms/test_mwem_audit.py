@@ -34,6 +34,8 @@ from consilience.privacy import (
 )
 from consilience.records import Dataset
 
+pytestmark = pytest.mark.slow
+
 RUNS = 30_000
 SAME = [(1, 1)] * 9
 PAIR = {

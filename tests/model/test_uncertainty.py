@@ -141,6 +141,7 @@ def test_a_user_made_graph_is_tied_where_it_says() -> None:
     np.testing.assert_allclose(found.reshape(-1), expected, rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_simulation_agrees_with_the_closed_form_and_the_bootstrap(noise: str) -> None:
     """200 fits to fresh noise: their spread is what both methods say, within the simulation's own error."""

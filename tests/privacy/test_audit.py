@@ -26,6 +26,8 @@ from consilience.privacy.noise import SecureNoise, SeededNoise
 from consilience.privacy.sensitivity import Neighbours, Sensitivity
 from consilience.privacy.units import Epsilon, MuSquared, Rho, Scale, Sigma
 
+pytestmark = pytest.mark.slow
+
 NOISE = SecureNoise()
 REPLACE = Neighbours.REPLACE_ONE
 TENFOLD = Sensitivity(REPLACE, Fraction(20), Fraction(200), 2)  # one marginal counted in tenths

@@ -115,5 +115,6 @@ def test_two_processes_race_for_the_last_of_the_budget(worker, tmp_path, times):
     assert set(races(worker, tmp_path, "right", times)) == {1}
 
 
+@pytest.mark.slow
 def test_looking_before_spending_would_be_seen(worker, tmp_path):
     assert any(wins == 2 for wins in races(worker, tmp_path, "torn", 100))

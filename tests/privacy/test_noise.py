@@ -43,6 +43,7 @@ def draw(source, counts, width):
     return getattr(SOURCES[source], name)(counts, width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
     "width", [Sigma(0.8), Sigma(4.2), Sigma(60), Scale(0.8), Scale(25)], ids=repr

@@ -133,6 +133,7 @@ def test_the_number_of_threads_changes_no_bit(weighted: bool) -> None:
         np.testing.assert_array_equal(values, results[0])
 
 
+@pytest.mark.slow
 def test_cell_numbers_of_eight_bytes_count_the_same() -> None:
     """The path for tables of more than 2^32 cells, tried on a small one."""
     domain = Domain({"a": 3, "b": 300, "c": 70_000})
@@ -163,6 +164,7 @@ def test_no_records_and_no_cliques() -> None:
     assert Dataset([[1, 2]], domain).marginals([]).values.size == 0
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.skipif(
     not (FOLDER / "fire.csv.gz").exists(), reason=f"needs the paper's data: no fire in {FOLDER}"

@@ -40,6 +40,7 @@ def noisy(
     )
 
 
+@pytest.mark.slow
 def test_expected_total_variation_is_what_repeated_noise_shows() -> None:
     far: dict[tuple[str, ...], list[float]] = {}
     said: dict[tuple[str, ...], float] = {}

@@ -164,6 +164,7 @@ def test_strength_zero_is_maximum_likelihood_when_that_validates_best(monkeypatc
     assert np.abs(fit.solution.tau.values - plain.tau.values).max() < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_where_noise_drowns_everything_it_does_no_harm(seed):
     """As much noise in a cell as there are records: which strength is judged best is chance, and a pull has to beat that."""

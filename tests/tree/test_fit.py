@@ -88,6 +88,7 @@ def test_impossible_cells_stay_empty_and_tables_agree() -> None:
     assert SupportTree.confined(tree, [(m, mask & False) for m, mask in masks], 99) is None
 
 
+@pytest.mark.slow
 def test_the_risk_is_estimated_without_bias_and_stopping_pays() -> None:
     """Over many draws: Stein's estimate against the true squared distance, and the chosen steps against far too many."""
     p = random_joint(D, 9)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import os
+import pickle
 import resource
 import signal
 import subprocess
@@ -17,12 +19,16 @@ import pytest
 
 from cli.conftest import BUDGET, run
 from consilience.data.schema_file import read_schema
-from consilience.mechanisms import SelectionRelease
+from consilience.domain import Domain, all_marginals
+from consilience.errors import ConsilienceError
+from consilience.mechanisms import MWEM, SelectionRelease
 from consilience.mechanisms.rounds import Run
-from consilience.privacy import Ledger
+from consilience.privacy import Budget, Ledger, SeededNoise
+from consilience.records import Dataset
 from consilience.release import folder as release_folder
 from consilience.release import paid as release_paid
 from consilience.release import read_release, read_unfinished
+from consilience.release import run as release_run
 from consilience.release.registry import MECHANISMS
 from consilience.release.run import Order
 
@@ -89,7 +95,7 @@ def test_what_was_paid_for_is_finished_without_paying_again(
         )
     assert set(os.listdir(place)) == HERE | {"l", "out.partial"}
     assert set(os.listdir("out.partial")) <= {
-        "README.txt", "asked.json", "schema.toml", "paid.npz",
+        "README.txt", "asked.json", "schema.toml", "paid.npz", "lock",
     }  # fmt: skip
     drawn = read_unfinished(place / "out.partial").arrays["values_0"]
     stopped(release(), "was paid for and not finished", "consilience resume out.partial")
@@ -209,6 +215,8 @@ def test_folders_that_can_not_be_resumed(place: Path, monkeypatch) -> None:
     (paid.path / "paid.npz").write_bytes(b"broken")
     stopped(run("resume", "out.partial"), "must be as it was written")
     (paid.path / "paid.npz").unlink()
+    stopped(release(), "another process is at work")
+    paid.leave()
     assert release("--errors", "none").exit_code == 0, "an empty one is cleared away"
     (place / "other.partial").write_text("mine")
     done = run("release", *WORDS[:-3], "--out", "other", "-q")
@@ -303,3 +311,57 @@ def test_ctrl_c_while_the_command_is_still_loading(place: Path, wait: float) -> 
     assert said.startswith("consilience: interrupted; nothing was written")
     assert len(said.strip().splitlines()) == 1
     assert not (place / "out").exists()
+
+
+# -- what else may be at work, or have been at it ----------------------------------------------------
+
+
+def fail(*args: object, **options: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_is_resumed_must_be_what_was_paid_for(place: Path, monkeypatch) -> None:
+    """With epsilon edited afterwards the folder would state a noise that the measurements do not have."""
+    with monkeypatch.context() as broken:
+        broken.setattr("consilience.model.model.Model.save", fail)
+        assert release().exit_code == 2
+    asked = place / "out.partial" / "asked.json"
+    order = json.loads(asked.read_text())
+    order["budget"]["epsilon"] = "1/100"
+    asked.write_text(json.dumps(order))
+    refused = run("resume", "out.partial")
+    assert refused.exit_code == 2
+    assert "must ask for what was paid for" in refused.stderr
+    assert not (place / "out").exists()
+    order["budget"]["epsilon"] = "2"
+    asked.write_text(json.dumps(order))
+    assert run("resume", "out.partial").exit_code == 0
+
+
+def test_two_releases_to_one_folder_do_not_meet(place: Path, monkeypatch) -> None:
+    other = []
+
+    def meanwhile(*args: object, **options: object) -> object:
+        if not other:
+            other.append(release())
+        return real(*args, **options)
+
+    real = release_run._measure
+    monkeypatch.setattr(release_run, "_measure", meanwhile)
+    first = release()
+    assert first.exit_code == 0, first.output
+    stopped(other[0], "another process is at work on", "nothing was spent")
+    assert spent(place) == 1
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, copy.copy, pickle.dumps], ids=lambda f: f.__name__)
+def test_a_running_release_is_neither_copied_nor_pickled(make) -> None:
+    domain = Domain({"a": 2, "b": 2})
+    data = Dataset(np.zeros((50, 2), int), domain)
+    ready = MWEM(all_marginals(domain, 2), rounds=1).calibrate(
+        Budget(rho=1, neighbours="replace-one")
+    )
+    running = ready.start(data, noise=SeededNoise(seed=1))
+    with pytest.raises(ConsilienceError, match="cannot be copied or written to a file"):
+        make(running)
+    assert len([*running]) == 1

@@ -230,7 +230,7 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(ledger, path, monkeypatc
 
 
 def test_an_error_inside_a_reservation_spends_nothing(ledger, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_spends_to_text", lambda spends: 1 / 0)
+    monkeypatch.setattr(ledger_module.Cost, "to_record", lambda cost: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         ledger.reserve(TENTH, "x")
     assert ledger.read().entries == ()

@@ -23,6 +23,7 @@ from consilience.domain import CliqueVector, Domain, Workload
 from consilience.errors import (
     BudgetError,
     CapacityError,
+    ConsilienceError,
     DataError,
     DomainError,
     LedgerError,
@@ -231,6 +232,12 @@ class Call:
         """Number of rows, for what is drawn; `total` may be published."""
         self.total = data.records if ready.budget.neighbours.total_public else None
         self._ready, self._data, self._ledger = ready, data, ledger
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        """Neither copied nor pickled: a copy would draw again for one payment, and a file would hold exact counts."""
+        raise ConsilienceError(
+            "a call of a mechanism is made once, it cannot be copied or written to a file; call the calibrated mechanism again"
+        )
 
     def counts(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
         """Exact counts of these marginals, once the cost of the call is reserved."""

@@ -158,6 +158,10 @@ class Run(Iterator[Round]):
             self._fitted = len(self._measurements)
         return self._model
 
+    def __reduce_ex__(self, protocol: object) -> Any:
+        """As of its call: neither copied nor pickled."""
+        return self._call.__reduce_ex__(protocol)
+
     def answers(self, cliques: Sequence[Clique]) -> Iterator[Buffer]:
         """Expected counts of any cliques by the model so far, as the next round would see them."""
         return self._estimates(self.model, cliques)

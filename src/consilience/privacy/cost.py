@@ -14,9 +14,10 @@ and lemma 1, are in docs/privacy.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from consilience.errors import BudgetError
 from consilience.privacy.sensitivity import Neighbours, Sensitivity
@@ -137,6 +138,27 @@ class Cost:
             raise BudgetError(f"a cost is multiplied by a whole number, got {times!r}")
         spends = tuple(replace(s, times=s.times * times) for s in self.spends)
         return Cost(self.neighbours, spends if times else ())
+
+    def to_record(self) -> list[dict[str, Any]]:
+        """The spends as JSON, every amount exact."""
+        plain = (asdict(s) for s in self.spends)
+        return [
+            {k: str(v) if isinstance(v, Fraction) else v for k, v in spend.items()}
+            for spend in plain
+        ]
+
+    @classmethod
+    def from_record(cls, neighbours: Neighbours, record: Iterable[Mapping[str, Any]]) -> Cost:
+        """The cost that `to_record` wrote down."""
+        spends = []
+        for written in record:
+            fields = dict(written)
+            if fields["form"] not in FORMS:
+                raise ValueError(f"unknown form {fields['form']!r}")
+            for name in ("rho", "epsilon", "mu_squared"):
+                fields[name] = None if fields[name] is None else Fraction(fields[name])
+            spends.append(Spend(**fields))
+        return cls(neighbours, tuple(spends))
 
     @property
     def rho(self) -> Rho:

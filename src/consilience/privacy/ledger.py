@@ -24,14 +24,14 @@ import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
 from consilience.errors import BudgetError, InsufficientBudgetError, LedgerError
 from consilience.privacy.budget import Budget
-from consilience.privacy.cost import FORMS, Cost, Spend
+from consilience.privacy.cost import Cost
 
 _APPLICATION = 0x436F6E73  # "Cons"
 _VERSION = 1
@@ -137,7 +137,7 @@ class Ledger:
             _refuse_beyond(account, cost)
             number = len(account.entries) + 1
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
-            row = (number, now, str(description), _spends_to_text(cost.spends))
+            row = (number, now, str(description), json.dumps(cost.to_record()))
             digest = _digest(digest, *row)
             db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?)", (*row, digest))
             db.execute("UPDATE head SET entries = ?, digest = ?", (number, digest))
@@ -187,7 +187,7 @@ class Ledger:
                 digest = _digest(digest, *row)
                 if digest != stored:
                     raise self._damaged(f"entry {row[0]} does not match its digest")
-                cost = Cost(total.neighbours, _spends_from_text(row[3]))
+                cost = Cost.from_record(total.neighbours, json.loads(row[3]))
                 entries.append(Entry(row[0], row[1], row[2], cost))
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, LedgerError):
@@ -290,22 +290,3 @@ def _begins_like_one(path: Path) -> bool:
     with path.open("rb") as file:
         start = file.read(72)
     return start[:15] == b"SQLite format 3" and start[68:72] == _APPLICATION.to_bytes(4, "big")
-
-
-def _spends_to_text(spends: tuple[Spend, ...]) -> str:
-    return json.dumps([{k: _plain(v) for k, v in asdict(s).items()} for s in spends])
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Fraction) else value
-
-
-def _spends_from_text(text: str) -> tuple[Spend, ...]:
-    spends = []
-    for fields in json.loads(text):
-        if fields["form"] not in FORMS:
-            raise ValueError(f"unknown form {fields['form']!r}")
-        for name in ("rho", "epsilon", "mu_squared"):
-            fields[name] = None if fields[name] is None else Fraction(fields[name])
-        spends.append(Spend(**fields))
-    return tuple(spends)

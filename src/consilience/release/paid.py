@@ -5,6 +5,7 @@
         asked.json      budget, workload, mechanism and settings, as they were asked for
         schema.toml     the declared columns
         paid.npz        the noisy measurements (or choices), what they cost and what the ledger said; whole or not there
+        lock            held by whoever works on it
         draft/          the folder in the making
 
 The folder is made, with room for the measurements, before anything is spent. What is in it is private already.
@@ -18,8 +19,9 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +32,7 @@ from consilience.domain import Domain, Layout
 from consilience.errors import ConsilienceError, ReleaseError
 from consilience.measurements import Measurement, Query
 from consilience.measurements.selections import Selections
-from consilience.mechanisms import Release, SelectionRelease
+from consilience.mechanisms import Calibrated, Release, SelectionRelease
 from consilience.mechanisms.integer_queries import Centring
 from consilience.model.packing import Arrays, QueryReader, QueryWriter
 from consilience.privacy import Cost
@@ -56,9 +58,13 @@ def partial_of(out: Path) -> Path:
 
 @dataclass(frozen=True)
 class Paid:
-    """A folder that keeps what one release has paid for, until it is discarded."""
+    """A folder that keeps what one release has paid for, until it is discarded.
+
+    Whoever works on it holds its lock, which the operating system lets go when the process ends, however it ends.
+    """
 
     path: Path
+    lock: IO[bytes] | None = None
 
     @classmethod
     def begin(cls, out: Path, schema: Schema, order: Mapping[str, Any], room: int) -> Paid:
@@ -68,6 +74,7 @@ class Paid:
         paid = cls(path)
         try:
             path.mkdir()
+            paid = paid.taken()
             (path / "README.txt").write_text(README.format(name=path), encoding="utf-8")
             (path / "schema.toml").write_text(format_schema(schema), encoding="utf-8")
             text = json.dumps({"out": out.name, **order}, indent=1, ensure_ascii=False)
@@ -101,6 +108,16 @@ class Paid:
 
     def discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+        self.leave()
+
+    def taken(self) -> Paid:
+        """The same, with its lock."""
+        return Paid(self.path, _locked(self.path))
+
+    def leave(self) -> None:
+        """Let others work on it."""
+        if self.lock is not None:
+            self.lock.close()
 
 
 @dataclass(frozen=True)
@@ -114,9 +131,37 @@ class Unfinished:
     about: Mapping[str, Any]
     arrays: Mapping[str, NDArray[Any]]
 
-    def release(self, cost: Cost) -> Release:
-        """The measurements, with the cost that their mechanism is calibrated to."""
-        return _unpacked(self.schema.domain, self.about, self.arrays, cost)
+    def release(self, ready: Calibrated[Any]) -> Release:
+        """The measurements, with what they cost: what was paid must be what the mechanism is calibrated to now."""
+        stated = self.about.get("paid")  # 0.1 did not write it down
+        if stated is not None and stated != paid_for(ready):
+            raise ReleaseError(
+                f"{str(self.paid.path)!r} must ask for what was paid for, {stated['calibrated']}, it asks for {ready}; "
+                "put asked.json back as it was written"
+            )
+        return _unpacked(self.schema.domain, self.about, self.arrays, ready.cost)
+
+
+def paid_for(ready: Calibrated[Any]) -> dict[str, Any]:
+    """What is kept beside the measurements of their price and their noise."""
+    return {
+        "calibrated": str(ready),
+        "cost": ready.cost.to_record(),
+        "budget": ready.budget.to_record(),
+    }
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """The lock of a folder; refuses if another process has it."""
+    file = (path / "lock").open("ab")
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except OSError:
+        file.close()
+        raise ReleaseError(
+            f"another process is at work on {str(path)!r}: wait for it, or give another output; nothing was spent"
+        ) from None
+    return file
 
 
 def check_unpaid(out: Path) -> None:
@@ -128,6 +173,7 @@ def check_unpaid(out: Path) -> None:
             f"{paid.path} (or move it away to pay again)"
         )
     if paid.path.exists() and (paid.path / "asked.json").exists():
+        paid.taken().leave()  # an earlier run that has ended, not one that is at work
         paid.discard()
     if paid.path.exists():
         raise ReleaseError(

@@ -34,7 +34,7 @@ from consilience.privacy import Budget, Ledger, NoiseSource
 from consilience.progress import Progress, Step, quiet
 from consilience.release.facts import account_facts, readme, release_facts
 from consilience.release.folder import RESULTS, Published, check_target, write_release
-from consilience.release.paid import Paid, check_unpaid, read_unfinished
+from consilience.release.paid import Paid, check_unpaid, paid_for, read_unfinished
 from consilience.release.registry import (
     USUAL,
     from_record,
@@ -135,7 +135,7 @@ def resume(
     target = left.out if out is None else Path(out)
     check_target(target)
     order = Order.restore(left.schema, left.order, mechanism, settings or {}, errors)
-    with keeping(left.paid):
+    with keeping(left.paid.taken()) as paid:
         progress(Step("calibrating", 0))
         ready = order.mechanism.calibrate(order.budget)
         say(described(ready))
@@ -143,8 +143,8 @@ def resume(
             raise ReleaseError(
                 f"the mechanism must be the one that was paid for, {left.order['calibrated']}, got {ready}"
             )
-        noisy, standing = left.release(ready.cost), left.about["account"]
-        return _finish(order, ready, noisy, standing, left.paid, target, progress, say)
+        noisy, standing = left.release(ready), left.about["account"]
+        return _finish(order, ready, noisy, standing, paid, target, progress, say)
 
 
 # -- what is asked for -----------------------------------------------------------------------------
@@ -340,26 +340,26 @@ def _measure(
     if not isinstance(ready, CalibratedAdaptive):
         noisy = ready.measure(table, noise=noise, ledger=ledger, progress=progress)
         account = standing()
-        paid.keep(noisy, {"account": account})
+        paid.keep(noisy, {"account": account, "paid": paid_for(ready)})
         return noisy, account
     run = ready.start(table, noise=noise, ledger=ledger, progress=progress)
-    account = standing()
+    about = {"account": (account := standing()), "paid": paid_for(ready)}
     kept = 0
     try:
         for _ in run:
-            paid.keep(run.release, {"account": account})
+            paid.keep(run.release, about)
             kept = len(run.release.measurements)
     finally:  # a round that was interrupted may have drawn before
         if len(run.release.measurements) > kept:
-            paid.keep(run.release, {"account": account})
+            paid.keep(run.release, about)
     return run.release, account
 
 
 @contextmanager
-def keeping(paid: Paid) -> Iterator[None]:
+def keeping(paid: Paid) -> Iterator[Paid]:
     """Whatever goes wrong in here says where the paid-for measurements are, if there are any."""
     try:
-        yield
+        yield paid
     except BaseException as error:
         if paid.kept:
             error.add_note(
@@ -368,6 +368,8 @@ def keeping(paid: Paid) -> Iterator[None]:
         else:
             paid.discard()
         raise
+    finally:
+        paid.leave()
 
 
 # -- the free half ---------------------------------------------------------------------------------

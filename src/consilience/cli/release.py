@@ -34,6 +34,11 @@ from consilience.status import STOPPED_EARLY
     "--strict", is_flag=True, help="Refuse a table with values that the schema does not declare."
 )
 @click.option(
+    "--lenient",
+    is_flag=True,
+    help="Leave out lines of a CSV file that cannot be read; refusing them tells that there are some.",
+)
+@click.option(
     "--accept-draft",
     is_flag=True,
     help="Release by a schema that was read off the data; the release is then not private, and says so.",
@@ -62,6 +67,7 @@ def release_command(
     out: Path,
     ledger: Path | None,
     strict: bool,
+    lenient: bool,
     accept_draft: bool,
     accept_delta: bool,
     delimiter: str | None,
@@ -100,7 +106,7 @@ def release_command(
         return None if source is None else source.share_done()
 
     with output.working("opening the table", share_done) as progress:
-        source = open_source(table, schema, delimiter=delimiter, progress=progress)
+        source = open_source(table, schema, delimiter=delimiter, lenient=lenient, progress=progress)
         budget, mechanism = read_budget(words, schema), read_mechanism(schema, words)
         published = release(
             source,

@@ -160,7 +160,11 @@ class DuckDB:
             return self.to_text(x)
         if kind == "day" and type_name.upper() != "DATE":
             utc = "WITH TIME ZONE" in type_name.upper()
-            return Sql(f"CAST({x}{' AT TIME ZONE ' + text_literal('UTC') if utc else ''} AS DATE)")
+            x = Sql(f"CAST({x}{' AT TIME ZONE ' + text_literal('UTC') if utc else ''} AS DATE)")
+        if (
+            kind == "day"
+        ):  # DuckDB has days before and after all others, which have no year: missing
+            return Sql(f"(CASE WHEN isfinite({x}) THEN {x} END)")
         return x
 
 
@@ -286,9 +290,10 @@ def duckdb_table(
     name: str | None = None,
     progress: Progress | None = None,
     memory_limit: str = MEMORY_LIMIT,
+    lenient: bool = False,
 ) -> DuckDBTable:
     """A path (CSV, Parquet, Arrow, DuckDB) or a frame (pandas, polars, Arrow) as a table that can be counted."""
-    connection, opened, types = opened_table(table, delimiter, name, memory_limit)
+    connection, opened, types = opened_table(table, delimiter, name, memory_limit, lenient)
     if schema.unit is None:
         return DuckDBTable(schema, connection, opened, types, progress)
     check_columns(schema, list(types), opened.shown)
@@ -318,11 +323,15 @@ def _few_of_each_unit(connection: Connection, opened: Opened, schema: Schema) ->
 
 
 def opened_table(
-    table: Any, delimiter: str | None, name: str | None, memory_limit: str = MEMORY_LIMIT
+    table: Any,
+    delimiter: str | None,
+    name: str | None,
+    memory_limit: str = MEMORY_LIMIT,
+    lenient: bool = False,
 ) -> tuple[Connection, Opened, dict[str, str]]:
     """A table in a DuckDB of our own, and {column: DuckDB's name of its type}; no rows are read."""
     connection = _connect(memory_limit)
-    opened = open_table(connection, table, delimiter=delimiter, name=name)
+    opened = open_table(connection, table, delimiter=delimiter, name=name, lenient=lenient)
     try:
         rows = connection.execute(f"DESCRIBE SELECT * FROM {opened.relation}").fetchall()
     except FAILURES as error:

@@ -41,10 +41,11 @@ def open_table(
     *,
     delimiter: str | None = None,
     name: str | None = None,
+    lenient: bool = False,
 ) -> Opened:
     """A path, or a frame in memory (pandas, polars, Arrow, a mapping of columns), as something to select from."""
     if isinstance(table, str | Path):
-        return _open_path(connection, Path(table), delimiter, name)
+        return _open_path(connection, Path(table), delimiter, name, lenient)
     if isinstance(table, Mapping):
         table = pyarrow.table({k: pyarrow.array(v) for k, v in table.items()})
     try:
@@ -58,7 +59,7 @@ def open_table(
 
 
 def _open_path(
-    connection: Connection, path: Path, delimiter: str | None, name: str | None
+    connection: Connection, path: Path, delimiter: str | None, name: str | None, lenient: bool
 ) -> Opened:
     shown = str(path)
     many = any(c in shown for c in "*?[") and not path.exists()
@@ -90,7 +91,7 @@ def _open_path(
         return _open_database(connection, shown, name)
     if many:
         raise DataError(f"only Parquet files can be named by a pattern, got {shown!r}")
-    return Opened(_csv(path, delimiter), shown)
+    return Opened(_csv(path, delimiter, lenient), shown)
 
 
 def _itself(shown: str) -> str:
@@ -132,7 +133,8 @@ def one_of(tables: Sequence[str], name: str | None, shown: str) -> str:
 # -- CSV ---------------------------------------------------------------------------------------------
 
 
-def _csv(path: Path, delimiter: str | None) -> str:
+def _csv(path: Path, delimiter: str | None, lenient: bool) -> str:
+    """SQL that reads the file. lenient: a line that cannot be read is left out, whatever the others are, and not refused."""
     header = _header_line(path)
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise DataError(f"a delimiter must be one character, got {delimiter!r}")
@@ -154,7 +156,8 @@ def _csv(path: Path, delimiter: str | None) -> str:
     columns = ", ".join(f"{text_literal(n)}: 'VARCHAR'" for n in names)
     return (
         f"read_csv({text_literal(_itself(str(path)))}, columns = {{{columns}}}, delim = {text_literal(between)}, "
-        "header = true, auto_detect = false, quote = '\"', escape = '\"', nullstr = '')"
+        "header = true, auto_detect = false, quote = '\"', escape = '\"', nullstr = ''"
+        f"{', ignore_errors = true, null_padding = true' if lenient else ''})"
     )
 
 

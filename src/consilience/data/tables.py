@@ -36,13 +36,19 @@ def open_source(
     schema: Schema | str | os.PathLike[str],
     *,
     delimiter: str | None = None,
+    lenient: bool = False,
     progress: Progress | None = None,
 ) -> DuckDBTable | EngineTable:
-    """The table as a `Source` that is counted where it is. A path or address may end in ::NAME of a table in a database."""
+    """The table as a `Source` that is counted where it is. A path or address may end in ::NAME of a table in a database.
+
+    lenient: lines of a CSV file that cannot be read are left out instead of refused.
+    """
     declared = schema if isinstance(schema, Schema) else read_schema(schema)
     if isinstance(table, str | Path):
         where, name = table_and_name(str(table))
         if "://" in where:
             return engine_table(where, declared, name=name, progress=progress)
-        return duckdb_table(where, declared, delimiter=delimiter, name=name, progress=progress)
+        return duckdb_table(
+            where, declared, delimiter=delimiter, name=name, progress=progress, lenient=lenient
+        )
     return duckdb_table(table, declared, delimiter=delimiter, progress=progress)

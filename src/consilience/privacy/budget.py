@@ -16,6 +16,8 @@ from consilience.privacy.units import Amount, Epsilon, MuSquared, Real, Rho, pos
 
 ACCOUNTINGS = ("pure", "zcdp", "gaussian")
 
+_LEAST = Fraction(1, 10**12)
+"""Of epsilon and rho."""
 _RESERVE = Fraction(1, 2**20)
 """Share of epsilon and of delta kept back under Gaussian accounting for the slack of lemma 1."""
 
@@ -163,4 +165,8 @@ def _sensible(value: Real, name: str) -> Fraction:
     number = positive(value, name)
     if number > 10**6:
         raise BudgetError(f"{name} must be at most a million, got {value!r}; this protects no one")
+    if number < _LEAST:
+        raise BudgetError(
+            f"{name} must be at least {float(_LEAST):g}, got {value!r}; nothing can be told from noise then"
+        )
     return number

@@ -229,6 +229,10 @@ def checked_scores(scores: ArrayLike) -> NDArray[Any]:
         )
     if not np.isfinite(array).all():
         raise NoiseError("scores must be finite; leave out candidates that may not be selected")
+    if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
+        raise NoiseError(
+            f"integer scores must fit 64 bits with a sign, got {array.max()}; was a larger number taken from an unsigned one?"
+        )
     return array
 
 

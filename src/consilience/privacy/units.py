@@ -142,6 +142,10 @@ class MuSquared(Amount):
     symbol = "mu squared"
 
 
+NARROWEST = 1e-12
+"""Noise, in counts, that can be drawn."""
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class Noise(Unit):
     """How wide the noise is: a positive float. Use a subclass."""
@@ -152,6 +156,10 @@ class Noise(Unit):
     def __init__(self, value: Real) -> None:
         number = positive(value, self.symbol)  # a float is taken as it is; a rational rounds up
         width = float(value) if isinstance(value, float) else float_above(number)
+        if width < NARROWEST:
+            raise BudgetError(
+                f"{self.symbol} must be at least {NARROWEST:g} counts, got {value!r}; narrower noise protects nobody"
+            )
         object.__setattr__(self, "value", width)
 
 

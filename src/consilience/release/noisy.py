@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from consilience.release.folder import Labels, read_release
 
 VALUES = ("noisy", "count", "value")
 """Names that the column of noisy counts may have, in this order."""
+MOST_CELLS = 1 << 40
 
 
 def read_noisy_tables(
@@ -96,7 +97,7 @@ def _measurement(
     stddev: float | None,
     noise: str,
 ) -> Measurement:
-    names = _attributes(table)
+    column, names = _value_column(path, table), _attributes(table)
     unknown = [n for n in names if n not in known]
     if unknown:
         raise MeasurementError(
@@ -104,12 +105,17 @@ def _measurement(
         )
     codes = [_codes(path, table[n].to_pylist(), n, known[n]) for n in names]
     shape = tuple(len(known[n]) for n in names)
+    if prod(shape) > MOST_CELLS:
+        raise MeasurementError(
+            f"a noisy table must have at most {MOST_CELLS:,} cells, {str(path)!r} has {len(names)} attributes with "
+            f"{prod(shape):,}; is it a table of rows? consilience release counts one"
+        )
     cells = np.ravel_multi_index(codes, shape) if names else np.zeros(table.num_rows, np.int64)
     if np.unique(cells).size != cells.size:
         raise MeasurementError(
             f"every cell of {str(path)!r} must be listed once, one is there twice"
         )
-    values = _numbers(path, table, _value_column(path, table))
+    values = _numbers(path, table, column)
     spread = _spread(path, table, stddev)
     law: Any = table["noise"][0].as_py() if "noise" in table.column_names else noise
     size = int(np.prod(shape, dtype=object)) if names else 1

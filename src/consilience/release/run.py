@@ -100,7 +100,7 @@ def release(
     ready = order.mechanism.calibrate(budget)
     say(described(ready))
     progress(Step("looking for values that the schema does not declare", 0))
-    _check_table(table, declared, strict, say)
+    _check_table(table, declared, budget, strict, say)
     if budget.delta is not None and budget.delta * table.records > 1:
         say(
             f"delta {float(budget.delta):g} is more than one in the {table.records:,} rows: publishing somebody's row as it is "
@@ -278,7 +278,7 @@ def check_delta(budget: Budget, accepted: bool) -> None:
         )
 
 
-def _check_table(table: Source, schema: Schema, strict: bool, say: Say) -> None:
+def _check_table(table: Source, schema: Schema, budget: Budget, strict: bool, say: Say) -> None:
     """Look for undeclared values, which only the custodian is told about; refuse an empty table."""
     if not isinstance(table, Source):
         raise DataError(
@@ -288,7 +288,7 @@ def _check_table(table: Source, schema: Schema, strict: bool, say: Say) -> None:
         raise DataError(
             f"the table must be coded by the schema, {schema.domain!r}, got {table.domain!r}"
         )
-    if table.records < 1:
+    if table.records < 1 and budget.neighbours.value == "replace-one":
         raise DataError("a table must have rows, got a header only; nothing was spent")
     if not isinstance(table, CodedTable):
         return

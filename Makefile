@@ -7,7 +7,7 @@ READY_BENCH := $(VENV)/.ready-bench
 READY_EXPERIMENTS := $(VENV)/.ready-experiments
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo engines test test-all lint format bench experiments docs lock clean
+.PHONY: help venv demo engines test test-all mutants lint format bench experiments docs lock clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ test: $(READY)  ## the test suite, in a few minutes: all but simulations, audits
 
 test-all: $(READY)  ## every test
 	@$(BIN)/python -m pytest -q
+
+mutants: $(READY)  ## plant faults in the privacy code, one by one: each must be noticed by its test
+	@$(BIN)/python tests/mutants/run.py
 
 lint: $(READY)  ## formatting, lint, types, layers
 	@$(BIN)/ruff format --check .

@@ -103,7 +103,10 @@ FAULTS: dict[str, Fault] = {
         COST, "Fraction(1, 8),", "Fraction(1, 16),", f"{_CALIBRATION} privacy/test_composition.py"
     ),
     "smoothing is forgotten": Fault(
-        COST, "SMOOTHING = Fraction(2)", "SMOOTHING = Fraction(0)", "privacy/test_discrete_gaussian.py privacy/test_calibration.py"
+        COST,
+        "SMOOTHING = Fraction(2)",
+        "SMOOTHING = Fraction(0)",
+        "privacy/test_discrete_gaussian.py privacy/test_calibration.py",
     ),
     "equal spends are counted once": Fault(
         COST,
@@ -134,7 +137,10 @@ FAULTS: dict[str, Fault] = {
         _CALIBRATION,
     ),
     "a selection of sqrt(16 rho)": Fault(
-        CALIBRATION, "root = math.sqrt(8 * rho)\n    while Fraction(root) ** 2 > 8 * rho", "root = math.sqrt(16 * rho)\n    while Fraction(root) ** 2 > 16 * rho", _CALIBRATION
+        CALIBRATION,
+        "root = math.sqrt(8 * rho)\n    while Fraction(root) ** 2 > 8 * rho",
+        "root = math.sqrt(16 * rho)\n    while Fraction(root) ** 2 > 16 * rho",
+        _CALIBRATION,
     ),
     "scores get half the noise": Fault(
         CALIBRATION,
@@ -312,7 +318,10 @@ FAULTS: dict[str, Fault] = {
         "release/run.py", "if schema.draft and not accepted:", "if False:", "release/test_drafts_and_ledgers.py"
     ),
     "an accepted draft is marked private": Fault(
-        "release/facts.py", '"private": noisy.private and not draft,', '"private": noisy.private,', "release/test_drafts_and_ledgers.py"
+        "release/facts.py",
+        '"private": noisy.private and not draft,',
+        '"private": noisy.private,',
+        "release/test_drafts_and_ledgers.py",
     ),
     "what is resumed is not compared with what was paid": Fault(
         "release/paid.py", "if stated is not None and stated != paid_for(ready):", "if False:", f"{_CRASH} -k paid_for"
@@ -321,6 +330,9 @@ FAULTS: dict[str, Fault] = {
         "release/paid.py", "flock(file, LOCK_EX | LOCK_NB)", "pass", f"{_CRASH} -k two_releases"
     ),
     "any delta will do": Fault(
-        "release/run.py", "budget.delta > MOST_DELTA and not accepted:", "budget.delta > 1 and not accepted:", "release/test_drafts_and_ledgers.py"
+        "release/run.py",
+        "budget.delta > MOST_DELTA and not accepted:",
+        "budget.delta > 1 and not accepted:",
+        "release/test_drafts_and_ledgers.py",
     ),
 }  # fmt: skip

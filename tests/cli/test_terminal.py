@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from cli.conftest import BUDGET
+from consilience.cli.output import Output
+from consilience.cli.shell import interrupts
+from consilience.progress import Step
 
 WORDS = ("people.csv", "--schema", "people.toml", *BUDGET, "--errors", "none", "--out", "out")
 SLOW = """
@@ -88,3 +95,16 @@ def test_no_bar_where_nobody_watches(place: Path) -> None:
         assert "\x1b" not in text
         assert "━" not in text
         assert "thinking" not in text
+
+
+def test_a_stop_that_was_swallowed_ends_the_work_at_its_next_step() -> None:
+    """An interrupt inside a callback of a library is lost there; whatever reports progress ends all the same."""
+    output = Output(quiet=True)
+    with pytest.raises(KeyboardInterrupt), output.working("working") as progress:
+        progress(Step("working", 1, 3))
+        with suppress(KeyboardInterrupt):  # as such a library does
+            interrupts(signal.SIGTERM, None)
+        try:
+            progress(Step("working", 2, 3))
+        finally:
+            interrupts.seen = False

@@ -21,6 +21,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
+from consilience.cli.shell import interrupts
 from consilience.errors import ReleaseError
 from consilience.progress import Progress, Step
 
@@ -96,7 +97,12 @@ class _Stages:
         self.stage, self.since, self.counted = stage, perf_counter(), False
 
     def report(self, step: Step) -> None:
-        """A step of the work; one of another stage begins that stage."""
+        """A step of the work; one of another stage begins that stage.
+
+        Here also ends what was asked to stop and went on, as where the interrupt fell into a callback that swallows exceptions.
+        """
+        if interrupts.seen:
+            raise KeyboardInterrupt
         if step.stage != self.stage:
             self.close()
             self.stage, self.since = step.stage, perf_counter()

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from consilience.errors import BudgetError
-from consilience.privacy.accounting import zcdp_rho
+from consilience.privacy.accounting import gaussian_delta, gaussian_mu_squared, zcdp_rho
 from consilience.privacy.budget import Budget
 from consilience.privacy.calibration import gaussian_sigma, laplace_scale, selection_epsilon
 from consilience.privacy.composition import delta_at, epsilon_at
@@ -149,3 +149,13 @@ def test_costs_that_make_no_sense():
         Cost.selection(ADD, Epsilon(1)) * 1.5
     with pytest.raises(BudgetError, match="costs nothing; publish it as it is"):
         Cost.selection(ADD, Epsilon(0))
+
+
+@pytest.mark.parametrize("epsilon, delta", [(0.1, 1e-9), (1, 1e-6), (5, 1e-3)])
+def test_gaussian_accounting_keeps_back_what_lemma_1_may_add(epsilon, delta):
+    """A millionth of epsilon and of delta: the whole capacity, spent, still proves the rest."""
+    budget = Budget(epsilon=epsilon, delta=delta, neighbours="add-remove", accounting="gaussian")
+    assert isinstance(budget.capacity, MuSquared)
+    kept = 1 - 2**-20
+    assert gaussian_delta(budget.capacity, Epsilon(epsilon * kept)) <= delta * kept * (1 + 1e-9)
+    assert budget.capacity < gaussian_mu_squared(Epsilon(epsilon), delta)

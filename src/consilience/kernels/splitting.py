@@ -4,6 +4,9 @@ The state is one buffer v per root table. z = prox(v) takes care of the cells (n
 consistent point to 2z - v (and to the data), and v += relax * (x - z). What a graph looks like from here is in `regions.ties`.
 """
 
+# pyright: reportCallIssue=false
+# An intrinsic is called without the typing context that its definition takes.
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -15,6 +18,7 @@ from consilience.kernels.cells import ABSOLUTE, ENTROPIC, MASKED, NONNEGATIVE
 from consilience.kernels.elementary import log
 from consilience.kernels.options import LOOP
 from consilience.kernels.tables import Edges, Shapes, sum_down
+from consilience.kernels.vectors import add_one_to_row, add_two_to_row
 
 STATS = 9
 """Numbers taken per root: sum (x-z)^2, sum (z'-z)^2, w/2 sum (x-y)^2, sum (x-y), sum (x-y)x, sum x^2, how much of the
@@ -78,7 +82,7 @@ class Means(NamedTuple):
 
 
 @njit(**LOOP)
-def sum_one(
+def _sum_one(
     x: Any, at: Any, rows: Any, inner: Any, msg: Any, to: Any, width: Any, kind: Any, maps: Any, m: Any,
 ) -> None:  # fmt: skip
     """msg[to : to + width] = the table at x[at:] summed along one edge."""
@@ -99,7 +103,7 @@ def sum_one(
 
 
 @njit(**LOOP)
-def add_one(
+def _add_one(
     x: Any, at: Any, rows: Any, inner: Any, msg: Any, to: Any, kind: Any, maps: Any, m: Any, factor: Any,
 ) -> None:  # fmt: skip
     """x += factor * the message spread over the table at x[at:]."""
@@ -117,42 +121,37 @@ def add_one(
 
 
 @njit(**LOOP)
-def add_up(x: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, edges: Edges) -> None:
-    """x += every direct message spread over the table; two kept edges and all row terms share one pass."""
-    rows, inner = uint64(rows), uint64(inner)
+def add_up(
+    x: Any, at: int, rows: int, inner: int, msg: Any, first: int, last: int, edges: Edges
+) -> None:
+    """x += every direct message spread over the table at x[at:]; two kept edges and all row terms share one pass."""
     kind, map_at, msg_at, maps = edges.kind, edges.map_at, edges.msg_at, edges.maps
+    start, count, n = uint64(at), uint64(rows), uint64(inner)
     middle = first
     for f in range(first, last):
-        if kind[f] == 0:
-            middle = f + 1
+        middle += 1 - kind[f]
     f = middle
-    if last - middle >= 2:
-        to_a, to_b, m_a, m_b = (
-            uint64(msg_at[f]),
-            uint64(msg_at[f + 1]),
-            uint64(map_at[f]),
-            uint64(map_at[f + 1]),
-        )
-        for i in range(rows):
+    while f < last or (f == middle and middle > first):
+        kept = min(last - f, 2)
+        a = f if kept > 0 else first
+        b = f + 1 if kept == 2 else first
+        to_a, to_b = uint64(msg_at[a]), uint64(msg_at[b])
+        m_a, m_b = uint64(map_at[a]), uint64(map_at[b])
+        summed = middle if f == middle else first
+        for i in range(count):
+            src = start + i * n
             term = 0.0
-            for g in range(first, middle):
+            for g in range(first, summed):
                 term += msg[uint64(msg_at[g]) + uint64(maps[uint64(map_at[g]) + i])]
-            src = i * inner
-            dst_a = to_a + uint64(maps[m_a + i]) * inner
-            dst_b = to_b + uint64(maps[m_b + i]) * inner
-            for j in range(inner):
-                x[src + j] += term + msg[dst_a + j] + msg[dst_b + j]
-        f += 2
-    elif middle > first:
-        for i in range(rows):
-            term = 0.0
-            for g in range(first, middle):
-                term += msg[uint64(msg_at[g]) + uint64(maps[uint64(map_at[g]) + i])]
-            src = i * inner
-            for j in range(inner):
-                x[src + j] += term
-    for g in range(f, last):
-        add_one(x, 0, rows, inner, msg, msg_at[g], 1, maps, map_at[g], 1.0)
+            if kept == 2:
+                dst_a, dst_b = to_a + uint64(maps[m_a + i]) * n, to_b + uint64(maps[m_b + i]) * n
+                add_two_to_row(x, src, n, msg, dst_a, dst_b, term)
+            elif kept == 1:
+                add_one_to_row(x, src, n, msg, to_a + uint64(maps[m_a + i]) * n, term)
+            else:
+                for j in range(n):
+                    x[src + j] += term
+        f += max(kept, 1)
 
 
 @njit(**LOOP)
@@ -163,7 +162,7 @@ def _sum_deeper(msg: Any, first: int, last: int, nodes: Shapes, below: Below, ed
     for e in range(first, last):
         o = owner[e]
         s = child[o]
-        sum_one(
+        _sum_one(
             msg, msg_at[o], nodes.rows[s], nodes.inner[s], msg, msg_at[e], width[e], kind[e], maps, map_at[e],
         )  # fmt: skip
 
@@ -177,10 +176,9 @@ def gather(
     for r in range(chunk[first], chunk[last]):
         lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
         hi = lo + rows * inner
-        x = xs[lo:hi]
-        _blend(roots.mode[r], vs[lo:hi], zs[lo:hi], ys[lo:hi], roots.mix[r], x)
+        _blend(roots.mode[r], vs[lo:hi], zs[lo:hi], ys[lo:hi], roots.mix[r], xs[lo:hi])
         begin, direct, end = below.ptr[r], below.direct[r], below.ptr[r + 1]
-        sum_down(x, 0, rows, inner, msg, begin, direct, edge, edges)
+        sum_down(xs, lo, rows, inner, msg, begin, direct, edge, edges)
         if end > direct:
             _sum_deeper(msg, direct, end, nodes, below, edges)
 
@@ -230,7 +228,7 @@ def _corrections(
         o = owner[e]
         s = child[o]
         if coef[e] != 0.0:
-            add_one(
+            _add_one(
                 msg, msg_at[o], nodes.rows[s], nodes.inner[s], msg, msg_at[e], kind[e], maps, map_at[e], coef[e],
             )  # fmt: skip
     for e in range(first, middle):
@@ -250,14 +248,13 @@ def meet(
     target, edge = means.target, below.edge
     for s in range(first, last):
         _average(s, msg, means, nodes, msg_at)
-        rows, inner = nodes.rows[s], nodes.inner[s]
-        table = target[nodes.at[s] : nodes.at[s] + rows * inner]
+        at, rows, inner = nodes.at[s], nodes.rows[s], nodes.inner[s]
         begin, direct, end = below.ptr[s], below.direct[s], below.ptr[s + 1]
-        sum_down(table, 0, rows, inner, node_msg, begin, direct, edge, edges)
+        sum_down(target, at, rows, inner, node_msg, begin, direct, edge, edges)
         if end > direct:
             _sum_deeper(node_msg, direct, end, nodes, below, edges)
         _corrections(target, node_msg, begin, direct, end, nodes, below, edges)
-        add_up(table, rows, inner, node_msg, begin, direct, edges)
+        add_up(target, at, rows, inner, node_msg, begin, direct, edges)
 
 
 @njit(**LOOP)
@@ -272,10 +269,9 @@ def scatter(
         _corrections(target, msg, begin, direct, below.ptr[r + 1], nodes, below, edges)
         lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
         hi = lo + rows * inner
-        x = xs[lo:hi]
-        add_up(x, rows, inner, msg, begin, direct, edges)
+        add_up(xs, lo, rows, inner, msg, begin, direct, edges)
         if relax != 0.0:
-            _move(roots.mode[r], x, vs[lo:hi], zs[lo:hi], relax)
+            _move(roots.mode[r], xs[lo:hi], vs[lo:hi], zs[lo:hi], relax)
 
 
 @njit(**LOOP)

@@ -10,16 +10,15 @@ described in `tables.py`.
 
 from __future__ import annotations
 
+from math import inf, sqrt
 from math import log as scalar_log
-from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, uint64
+from numba import int64, njit, uint64
 
 from consilience.kernels.agreement import MOST, Belief, Children, Messages, Order, combine
 from consilience.kernels.elementary import SHORT, TINY, exp, short_exp, tiny_exp
-from consilience.kernels.fixed_rows import prefetch
 from consilience.kernels.options import LOOP
 from consilience.kernels.tables import (
     CEILING,
@@ -32,9 +31,10 @@ from consilience.kernels.tables import (
     rescale,
     sum_down,
 )
+from consilience.kernels.vectors import prefetch
 
-PLAIN, GRADIENT, SQUARED = 0, 1, 2
-"""What happens to a region's belief before it is summed down."""
+GRADIENT, SQUARED = 0, 1
+"""What a mirror step is told: the gradient, or the target of which it is the distance."""
 LINE = 8
 """Cells in a line of the cache."""
 
@@ -148,52 +148,77 @@ def _scale_one(
 
 
 @njit(**LOOP)
+def _ask_for(i: int, work: Work, msg: Any, edges: Edges) -> None:
+    """Ask for the messages of the i-th listed region, which lie scattered, to be in the cache soon."""
+    ptr, edge, msg_at, width = work.ptr, work.edge, edges.msg_at, edges.width
+    if i + 1 < ptr.size:
+        for f in range(ptr[i], ptr[i + 1]):
+            for c in range(0, width[edge[f]], LINE):
+                prefetch(msg, uint64(msg_at[edge[f]] + c))
+
+
+@njit(**LOOP)
+def _pass_on(
+    i: int, whole: float, belief: Belief, msg: Any, work: Work, tables: Shapes, edges: Edges
+) -> None:
+    """Sum the i-th listed region, of that mass, down its edges; where it has none, bring it to mass one."""
+    r, first, last = work.region[i], work.ptr[i], work.ptr[i + 1]
+    lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
+    belief.shift[r] += scalar_log(whole)
+    if first == last:
+        rescale(belief.tau, lo, lo + rows * inner, 1.0 / whole)
+        belief.mass[r] = 1.0
+    else:
+        belief.mass[r] = whole
+        sum_down(belief.tau, lo, rows, inner, msg, first, last, work.edge, edges)
+
+
+@njit(**LOOP)
+def start(
+    low: int, high: int, belief: Belief, waiting: Any, messages: Messages, work: Work, tables: Shapes, edges: Edges
+) -> None:  # fmt: skip
+    """Sum the regions of work items `low` to `high` down their listed edges, before a sweep.
+
+    A region marked in `waiting` takes the factors of the sweep before first, while its table is in the cache: a pass over
+    memory less. Where edges are listed, the division by mass[r] is left to `combine`, which saves a pass over the cells.
+    """
+    tau = belief.tau
+    for i in range(work.chunk[low], work.chunk[high]):
+        r = work.region[i]
+        lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+        _ask_for(i + 1, work, messages.cells, edges)
+        if waiting[r]:
+            _scale_one(
+                r, work.ptr[i], work.ptr[i + 1], belief, messages, work.edge, tables, edges, tau
+            )
+        whole = _step_plain(tau[lo:hi])
+        _pass_on(i, whole, belief, messages.cells, work, tables, edges)
+
+
+@njit(**LOOP)
 def step(
     low: int, high: int, mode: int, belief: Belief, slope: Slope, waiting: Any, messages: Messages, work: Work,
     tables: Shapes, edges: Edges,
 ) -> None:  # fmt: skip
-    """One mirror step tau_r *= exp(-rate_r * gradient) of work items `low` to `high`, then sum down the listed edges.
-
-    A region marked in `waiting` takes the factors of the sweep before first, while its table is in the cache: a pass over
-    memory less. mode PLAIN: no step. Where edges are listed, the division by mass[r] is left to `combine`, which saves a pass
-    over the cells.
-    """
-    tau, shift, mass, other = belief.tau, belief.shift, belief.mass, slope.other
-    region, ptr, edge, msg, msg_at, width = (
-        work.region,
-        work.ptr,
-        work.edge,
-        messages.cells,
-        edges.msg_at,
-        edges.width,
-    )
+    """The same after a mirror step tau_r *= exp(-rate_r * gradient)."""
+    tau, other = belief.tau, slope.other
     for i in range(work.chunk[low], work.chunk[high]):
-        r, first, last = region[i], ptr[i], ptr[i + 1]
-        lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
-        hi = lo + rows * inner
-        if (
-            i + 2 < ptr.size
-        ):  # ask for the next region's messages, which lie scattered, to be in the cache by then
-            for f in range(last, ptr[i + 2]):
-                for c in range(0, width[edge[f]], LINE):
-                    prefetch(msg, uint64(msg_at[edge[f]] + c))
+        r = work.region[i]
+        lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+        _ask_for(i + 1, work, messages.cells, edges)
         if waiting[r]:
-            _scale_one(r, first, last, belief, messages, edge, tables, edges, other)
+            _scale_one(
+                r, work.ptr[i], work.ptr[i + 1], belief, messages, work.edge, tables, edges, other
+            )
         rate = slope.rate[r]
-        if mode == SQUARED and rate != 0.0:
+        if rate == 0.0:
+            whole = _step_plain(tau[lo:hi])
+        elif mode == SQUARED:
             whole, square, cross = _step_squared(tau[lo:hi], other[lo:hi], rate)
             slope.square[r], slope.cross[r] = square, cross
-        elif mode == GRADIENT and rate != 0.0:
+        else:
             whole = _step_gradient(tau[lo:hi], other[lo:hi], rate)
-        else:
-            whole = _step_plain(tau[lo:hi])
-        mass[r] = whole
-        shift[r] += scalar_log(whole)
-        if first == last:
-            rescale(tau, lo, hi, 1.0 / whole)
-            mass[r] = 1.0
-        else:
-            sum_down(tau, lo, rows, inner, msg, first, last, edge, edges)
+        _pass_on(i, whole, belief, messages.cells, work, tables, edges)
 
 
 @njit(**LOOP)
@@ -323,41 +348,71 @@ class Round(NamedTuple):
 
 
 @njit(**LOOP)
-def _sweep(
-    mode: int, ahead: bool, pending: bool, track: bool, belief: Belief, slope: Slope, messages: Messages, round: Round,
-    kappa: Any, tables: Shapes, edges: Edges,
+def _agree(
+    track: bool, belief: Belief, messages: Messages, round: Round, kappa: Any, tables: Shapes, edges: Edges
 ) -> float:  # fmt: skip
-    """A mirror step and a sweep; the largest gap that the sweep met comes back."""
-    order, every, children, parents = round.order, round.every, round.children, round.parents
-    deferred, nobody, gap = round.deferred, round.nobody, round.gap
-    item, child, stages = order.item, order.child, order.child.size - 1
-    if ahead:
-        if pending:
-            scale(0, item[1], belief, deferred, 1, messages, parents, tables, edges)
-        bare = round.bare
-        step(0, bare.chunk.size - 1, mode, belief, slope, nobody, messages, bare, tables, edges)
-        messages.lift[:] = 0.0
-        for k in range(stages):
-            foresee(child[k], child[k + 1], belief.tau, messages, kappa, children, tables, edges)
-            scale(item[k], item[k + 1], belief, nobody, -1, messages, parents, tables, edges)
-        mode, pending = PLAIN, False
-    elif mode != PLAIN and track:
-        messages.drift[:] = 0.0
-    waiting = deferred if pending else nobody
-    step(0, every.chunk.size - 1, mode, belief, slope, waiting, messages, every, tables, edges)
-    for k in range(stages):
+    """One sweep once the first stage's parents are summed down; the largest gap that it met comes back."""
+    order, children, parents, deferred, gap = (
+        round.order,
+        round.children,
+        round.parents,
+        round.deferred,
+        round.gap,
+    )
+    item, child = order.item, order.child
+    for k in range(child.size - 1):
         if k > 0:
             sum_parents(item[k], item[k + 1], belief.tau, messages.cells, parents, tables, edges)
         combine(
             child[k], child[k + 1], track, belief, messages, gap, kappa, children, tables, edges
         )
-        scale(
-            item[k], item[k + 1], belief, deferred, 0 if k == 0 else -1, messages, parents, tables, edges,
-        )  # fmt: skip
+        mark = 0 if k == 0 else -1
+        scale(item[k], item[k + 1], belief, deferred, mark, messages, parents, tables, edges)
     worst = 0.0
     for i in range(gap.size):
         worst = max(worst, gap[i])
     return worst
+
+
+@njit(**LOOP)
+def sweeps(
+    most: int, allowed: float, pending: bool, track: bool, belief: Belief, messages: Messages, round: Round, kappa: Any,
+    tables: Shapes, edges: Edges,
+) -> tuple[int, float]:  # fmt: skip
+    """Sweeps until the gap is at most `allowed`, at most `most` of them; how many were done and the last gap.
+
+    `pending`: whether a sweep before left factors to the regions in `round.deferred`.
+    """
+    every, zero = round.every, int64(0)
+    done, worst = 0, inf
+    while done < most and worst > allowed:
+        waiting = round.deferred if pending else round.nobody
+        start(zero, every.chunk.size - 1, belief, waiting, messages, every, tables, edges)
+        worst = _agree(track, belief, messages, round, kappa, tables, edges)
+        pending = round.gap.size > 0
+        done += 1
+    return done, worst
+
+
+@njit(**LOOP)
+def _step_ahead(
+    mode: int, pending: bool, belief: Belief, slope: Slope, messages: Messages, round: Round, kappa: Any, tables: Shapes,
+    edges: Edges,
+) -> None:  # fmt: skip
+    """A mirror step followed by what the sweeps after the last one did."""
+    item, child, parents, bare = round.order.item, round.order.child, round.parents, round.bare
+    zero, mark, all_of_them = int64(0), int64(1), int64(-1)
+    if pending:
+        scale(zero, item[1], belief, round.deferred, mark, messages, parents, tables, edges)
+    step(
+        zero, bare.chunk.size - 1, mode, belief, slope, round.nobody, messages, bare, tables, edges
+    )
+    messages.lift[:] = 0.0
+    for k in range(child.size - 1):
+        foresee(child[k], child[k + 1], belief.tau, messages, kappa, round.children, tables, edges)
+        scale(
+            item[k], item[k + 1], belief, round.nobody, all_of_them, messages, parents, tables, edges,
+        )  # fmt: skip
 
 
 @njit(**LOOP)
@@ -371,23 +426,40 @@ def run(
     It ends early after a step that took more than two sweeps, if not `ahead`: foreseeing the drift may help from there on.
     Steps done, sweeps of the last one and its gap come back.
     """
-    done, sweeps, worst = 0, 0, 0.0
+    done, needed, worst, zero, every = 0, 0, inf, int64(0), round.every
     for i in range(steps):
-        worst = _sweep(
-            mode, ahead, pending, track, belief, slope, messages, round, kappa, tables, edges,
-        )  # fmt: skip
-        done, sweeps, pending = i + 1, 1, round.gap.size > 0
+        if ahead:
+            _step_ahead(mode, pending, belief, slope, messages, round, kappa, tables, edges)
+            start(zero, every.chunk.size - 1, belief, round.nobody, messages, every, tables, edges)
+        else:
+            if track:
+                messages.drift[:] = 0.0
+            waiting = round.deferred if pending else round.nobody
+            step(
+                zero,
+                every.chunk.size - 1,
+                mode,
+                belief,
+                slope,
+                waiting,
+                messages,
+                every,
+                tables,
+                edges,
+            )
+        worst = _agree(track, belief, messages, round, kappa, tables, edges)
+        done, needed, pending = i + 1, 1, round.gap.size > 0
         if mode == SQUARED:
             square, cross = 0.0, 0.0
             for r in range(weights.size):
                 square += weights[r] * slope.square[r]
                 cross += weights[r] * slope.cross[r]
             sums[i, 0], sums[i, 1] = square, cross
-        while worst > allowed and sweeps < most:
-            worst = _sweep(
-                PLAIN, False, pending, track, belief, slope, messages, round, kappa, tables, edges,
+        if worst > allowed and most > 1:
+            more, worst = sweeps(
+                most - 1, allowed, pending, track, belief, messages, round, kappa, tables, edges,
             )  # fmt: skip
-            sweeps += 1
-        if sweeps > 2 and not ahead:
+            needed += more
+        if needed > 2 and not ahead:
             break
-    return done, sweeps, worst
+    return done, needed, worst

@@ -229,8 +229,18 @@ class Sweeper:
 
     def sweeps(self, state: Beliefs, most: int, allowed: float) -> int:
         """Sweeps until `state.violation` is at most `allowed`, at least one and at most `most`; how many were done."""
-        rate = Rate(state._tau, self._no_rate)
-        return self.steps(kernels.PLAIN, state, rate, 1, most=most, allowed=allowed).sweeps
+        pending, done = self._take(state), 0
+        if small(len(state._tau)):
+            done, state.violation = kernels.sweeps(
+                most, allowed, pending, self.track, state.arrays, self._messages(state), self._round, self.wiring.kappa,
+                self._shapes, self.wiring.edges,
+            )  # fmt: skip
+        while done == 0 or (done < most and state.violation > allowed):
+            self._start(state, pending)
+            state.violation = self._agree(state)
+            done, pending = done + 1, bool(self.stages)
+        self._leave(state)
+        return done
 
     def step_gradient(
         self, state: Beliefs, gradient: Buffer, rate: Buffer, foresee: bool = False
@@ -255,10 +265,7 @@ class Sweeper:
 
         A step that took more than two sweeps is the last, unless the drift is foreseen already.
         """
-        if self._pending is not state:
-            self.apply_pending()
-            state.apply_pending()
-        pending = self._pending is state
+        pending = self._take(state)
         slope = kernels.Slope(rate.other, rate.rate, self.square, self.cross)
         sums, weights = (
             np.zeros((count, 2)),
@@ -269,17 +276,17 @@ class Sweeper:
                 count, most, allowed, mode, foresee, pending, self.track, state.arrays, slope, self._messages(state),
                 self._round, self.wiring.kappa, self._shapes, self.wiring.edges, weights, sums,
             )  # fmt: skip
-        else:
-            done, sweeps = 0, 0
-            while done < count and (sweeps <= 2 or foresee):
-                state.violation = self._sweep(mode, foresee, pending, state, slope)
-                sums[done] = weights @ self.square, weights @ self.cross
-                done, sweeps, pending = done + 1, 1, bool(self.stages)
-                while state.violation > allowed and sweeps < most:
-                    state.violation = self._sweep(kernels.PLAIN, False, pending, state, slope)
-                    sweeps += 1
-        if self.stages:
-            self._pending, state._sweeper = state, self
+            self._leave(state)
+            return Steps(done, sweeps, sums[:done, 0], sums[:done, 1])
+        done, sweeps = 0, 0
+        while done < count and (sweeps <= 2 or foresee):
+            self._step(mode, foresee, pending, state, slope)
+            state.violation = self._agree(state)
+            self._leave(state)
+            sums[done] = weights @ self.square, weights @ self.cross
+            done, sweeps, pending = done + 1, 1, bool(self.stages)
+            if state.violation > allowed and most > 1:
+                sweeps += self.sweeps(state, most - 1, allowed)
         return Steps(done, sweeps, sums[:done, 0], sums[:done, 1])
 
     # -- factors that wait for the next pass over the tables ----------------------------------------
@@ -291,49 +298,58 @@ class Sweeper:
             self._pending, state._sweeper = None, None
             self._scale(state, 0, self._round.deferred, 1)
 
-    # -- large graphs: pass by pass (kernels.run does the same in one call) ---------------------------
+    def _take(self, state: Beliefs) -> bool:
+        """Whether the last sweep was of this state and left factors to do; those of any other are applied."""
+        if self._pending is not state:
+            self.apply_pending()
+            state.apply_pending()
+        return self._pending is state
 
-    def _sweep(
+    def _leave(self, state: Beliefs) -> None:
+        if self.stages:
+            self._pending, state._sweeper = state, self
+
+    # -- large graphs: pass by pass (kernels.run and kernels.sweeps do the same in one call) ------------
+
+    def _step(
         self, mode: int, ahead: bool, pending: bool, state: Beliefs, slope: kernels.Slope
-    ) -> float:
-        """A mirror step and a sweep; the largest gap that the sweep met comes back."""
-        round, deferred = self._round, self._round.deferred
-        if ahead:
-            if pending:
-                self._scale(state, 0, deferred, 1)
-            self._mirror(mode, state, slope, round.bare, round.nobody)
-            self._lift[:] = 0.0
-            for k in range(len(self.stages)):
-                self._at_children(
-                    kernels.foresee, k, state._tau, self._messages(state), self.wiring.kappa
-                )
-                self._scale(state, k, round.nobody, -1)
-            mode, pending = kernels.PLAIN, False
-        elif mode != kernels.PLAIN and self.track:
-            state.drift[:] = 0.0
-        self._mirror(mode, state, slope, round.every, deferred if pending else round.nobody)
+    ) -> None:
+        """A mirror step, and the sums that a sweep begins with."""
+        round, messages = self._round, self._messages(state)
+        if not ahead:
+            if self.track:
+                state.drift[:] = 0.0
+            waiting = round.deferred if pending else round.nobody
+            self._at_all(kernels.step, round.every, mode, state.arrays, slope, waiting, messages)
+            return
+        if pending:
+            self._scale(state, 0, round.deferred, 1)
+        self._at_all(kernels.step, round.bare, mode, state.arrays, slope, round.nobody, messages)
+        self._lift[:] = 0.0
+        for k in range(len(self.stages)):
+            self._at_children(kernels.foresee, k, state._tau, messages, self.wiring.kappa)
+            self._scale(state, k, round.nobody, -1)
+        self._start(state, False)
+
+    def _start(self, state: Beliefs, pending: bool) -> None:
+        waiting = self._round.deferred if pending else self._round.nobody
+        self._at_all(kernels.start, self._round.every, state.arrays, waiting, self._messages(state))
+
+    def _agree(self, state: Beliefs) -> float:
+        """One sweep once the first stage's parents are summed down; the largest gap that it met comes back."""
+        round, messages = self._round, self._messages(state)
         for k in range(len(self.stages)):
             if k > 0:
                 self._at_parents(kernels.sum_parents, k, state._tau, self._msg)
             self._at_children(
-                kernels.combine,
-                k,
-                self.track,
-                state.arrays,
-                self._messages(state),
-                round.gap,
-                self.wiring.kappa,
+                kernels.combine, k, self.track, state.arrays, messages, round.gap, self.wiring.kappa
             )
-            self._scale(state, k, deferred, 0 if k == 0 else -1)
+            self._scale(state, k, round.deferred, 0 if k == 0 else -1)
         return float(round.gap.max(initial=0.0))
 
-    def _mirror(
-        self, mode: int, state: Beliefs, slope: kernels.Slope, work: Work, waiting: Marks
-    ) -> None:
-        spread(
-            kernels.step, len(work.chunk) - 1, len(state._tau), mode, state.arrays, slope, waiting, self._messages(state),
-            work, self._shapes, self.wiring.edges,
-        )  # fmt: skip
+    def _at_all(self, kernel: Callable[..., None], work: Work, *args: Any) -> None:
+        graph = (work, self._shapes, self.wiring.edges)
+        spread(kernel, len(work.chunk) - 1, self.wiring.tables.length, *args, *graph)
 
     def _scale(self, state: Beliefs, k: int, waiting: Marks, mark: int) -> None:
         """Scale the parents of stage k whose entry in `waiting` is `mark`, or all of them if that is negative."""

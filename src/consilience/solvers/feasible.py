@@ -31,6 +31,9 @@ def polish_tables(graph: RegionGraph, roots: CliqueVector) -> tuple[CliqueVector
     for r in graph.roots:
         vector[graph.regions[r]][...] = roots[graph.regions[r]]
     graph.sum_from_parents(vector)
+    violation = graph.local_polytope_violation(vector)
+    if violation <= POLISHED:
+        return vector, violation
     beliefs = Beliefs.uniform(wiring)
     beliefs.tau = np.maximum(wiring.enter(vector), FLOOR)
     beliefs.settle()

@@ -11,10 +11,10 @@ import pytest
 
 from consilience.domain import Domain, random_marginals
 from consilience.kernels.hugin import FORK_CELLS
-from consilience.kernels.threads import SERIAL_CELLS, threads
+from consilience.kernels.threads import threads
 from consilience.regions import JunctionTree, RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.solvers.convex_gbp import Beliefs, Sweeper
+from consilience.solvers.convex_gbp import WHOLE_CELLS, Beliefs, Sweeper
 from consilience.tree.oracle import ExactOracle
 
 THREADS = (1, 2, 3)
@@ -29,9 +29,9 @@ def digest(*arrays: np.ndarray) -> str:
 
 
 def sweeps(schedule: str) -> str:
-    graph = RegionGraph.saturated(MIXED, random_marginals(MIXED, 3, 300, seed=0))
+    graph = RegionGraph.saturated(MIXED, random_marginals(MIXED, 3, 810, seed=0))
     wiring = Wiring.of(graph)
-    assert wiring.tables.length > SERIAL_CELLS  # or one thread would do it all
+    assert wiring.tables.length > WHOLE_CELLS  # or one thread would do it all
     rng = np.random.default_rng(1)
     state = Beliefs.uniform(wiring)
     sweeper = Sweeper(wiring, schedule)

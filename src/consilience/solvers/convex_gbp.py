@@ -23,7 +23,7 @@ from consilience.errors import RegionGraphError
 from consilience.kernels import sweep as kernels
 from consilience.kernels.agreement import Belief, Messages
 from consilience.kernels.tables import FLOOR, Shapes, Work
-from consilience.kernels.threads import small, spread
+from consilience.kernels.threads import spread
 from consilience.loop import Check, Goal, iterate
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
@@ -31,6 +31,8 @@ from consilience.regions.wiring import Stage, Wiring, chunks, joined, schedule
 from consilience.status import Status
 
 Marks = NDArray[np.uint8]
+WHOLE_CELLS = 250_000
+"""Up to this many cells one thread that does whole sweeps beats several that meet after every pass."""
 TOGETHER = 8
 """Sweeps between two looks at the violation."""
 
@@ -230,7 +232,7 @@ class Sweeper:
     def sweeps(self, state: Beliefs, most: int, allowed: float) -> int:
         """Sweeps until `state.violation` is at most `allowed`, at least one and at most `most`; how many were done."""
         pending, done = self._take(state), 0
-        if small(len(state._tau)):
+        if len(state._tau) < WHOLE_CELLS:
             done, state.violation = kernels.sweeps(
                 most, allowed, pending, self.track, state.arrays, self._messages(state), self._round, self.wiring.kappa,
                 self._shapes, self.wiring.edges,
@@ -271,7 +273,7 @@ class Sweeper:
             np.zeros((count, 2)),
             self._no_rate if rate.weights is None else rate.weights,
         )
-        if small(len(state._tau)):
+        if len(state._tau) < WHOLE_CELLS:
             done, sweeps, state.violation = kernels.run(
                 count, most, allowed, mode, foresee, pending, self.track, state.arrays, slope, self._messages(state),
                 self._round, self.wiring.kappa, self._shapes, self.wiring.edges, weights, sums,

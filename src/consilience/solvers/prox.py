@@ -26,7 +26,7 @@ from consilience.measurements import Loss
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.convex_gbp import Beliefs
-from consilience.solvers.feasible import polish
+from consilience.solvers.feasible import polish_within
 from consilience.solvers.local import LocalProblem
 from consilience.solvers.mirror import mirror_descent
 from consilience.solvers.solution import Solution
@@ -105,7 +105,7 @@ def prox_pgm(
         progress=progress,
     )
     end, status = run.state, run.status
-    tau, violation = polish(graph, end.beliefs)
+    tau, violation = polish_within(graph, end.beliefs, run.iterations)
     objective, _ = problem.bound.value_and_grad(tau.values)
     method.note_bound(end)
     solution = Solution(
@@ -141,7 +141,7 @@ def _accelerated(
     )
     final = problem.uniform()
     final.tau[:] = np.maximum(result.values, FLOOR)
-    tau, violation = polish(problem.graph, final)
+    tau, violation = polish_within(problem.graph, final, result.iterations)
     objective, _ = problem.bound.value_and_grad(tau.values)
     return Solution(
         tau, objective, min(result.bound, objective), violation, result.iterations, perf_counter() - began, result.status,

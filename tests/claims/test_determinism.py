@@ -18,7 +18,7 @@ from consilience.solvers.convex_gbp import WHOLE_CELLS, Beliefs, Sweeper
 from consilience.tree.oracle import ExactOracle
 
 THREADS = (1, 2, 3)
-MIXED = Domain({f"x{i}": [2, 7, 10, 3, 16, 5][i % 6] for i in range(18)})
+MIXED = Domain({f"x{i}": [2, 7, 10, 3, 16, 5][i % 6] for i in range(20)})
 
 
 def digest(*arrays: np.ndarray) -> str:
@@ -29,7 +29,7 @@ def digest(*arrays: np.ndarray) -> str:
 
 
 def sweeps(schedule: str) -> str:
-    graph = RegionGraph.saturated(MIXED, random_marginals(MIXED, 3, 810, seed=0))
+    graph = RegionGraph.saturated(MIXED, random_marginals(MIXED, 3, 1100, seed=0))
     wiring = Wiring.of(graph)
     assert wiring.tables.length > WHOLE_CELLS  # or one thread would do it all
     rng = np.random.default_rng(1)

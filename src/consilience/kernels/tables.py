@@ -113,6 +113,8 @@ def sum_down(
         to_a, to_b, to_o = uint64(msg_at[a]), uint64(msg_at[b]), uint64(msg_at[o])
         m_a, m_b, m_o = uint64(map_at[a]), uint64(map_at[b]), uint64(map_at[o])
         summed = middle - first if f == middle else 0
+        u = edge[first + 1] if summed > 1 else o
+        to_u, m_u = uint64(msg_at[u]), uint64(map_at[u])
         if kept == 2 and summed == 1:  # a triple and its pairs: most of the work
             for i in range(count):
                 src = start + i * n
@@ -136,7 +138,9 @@ def sum_down(
                     row += x[src + j]
             if summed > 0:
                 msg[to_o + uint64(maps[m_o + i])] += row
-            for g in range(first + 1, first + summed):
+            if summed > 1:
+                msg[to_u + uint64(maps[m_u + i])] += row
+            for g in range(first + 2, first + summed):
                 e = edge[g]
                 msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])] += row
         f += max(kept, 1)
@@ -166,6 +170,8 @@ def multiply_up(
         to_a, to_b, to_o = uint64(msg_at[a]), uint64(msg_at[b]), uint64(msg_at[o])
         m_a, m_b, m_o = uint64(map_at[a]), uint64(map_at[b]), uint64(map_at[o])
         summed = middle - first if f == middle else 0
+        u = edge[first + 1] if summed > 1 else o
+        to_u, m_u = uint64(msg_at[u]), uint64(map_at[u])
         if kept == 2 and summed == 1:
             for i in range(count):
                 src = start + i * n
@@ -180,7 +186,9 @@ def multiply_up(
             factor = 1.0
             if summed > 0:
                 factor = msg[to_o + uint64(maps[m_o + i])]
-            for g in range(first + 1, first + summed):
+            if summed > 1:
+                factor *= msg[to_u + uint64(maps[m_u + i])]
+            for g in range(first + 2, first + summed):
                 e = edge[g]
                 factor *= msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])]
             if kept == 2:

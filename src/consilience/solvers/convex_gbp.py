@@ -31,7 +31,7 @@ from consilience.regions.wiring import Stage, Wiring, chunks, joined, schedule
 from consilience.status import Status
 
 Marks = NDArray[np.uint8]
-WHOLE_CELLS = 250_000
+WHOLE_CELLS = 300_000
 """Up to this many cells one thread that does whole sweeps beats several that meet after every pass."""
 TOGETHER = 8
 """Sweeps between two looks at the violation."""

@@ -19,9 +19,9 @@ from rows import Row, apart, interleaved, peak_bytes, seconds, size, timed
 import consilience as cs
 from consilience.kernels.threads import threads
 from consilience.regions.wiring import Wiring
-from consilience.solvers.convex_gbp import Sweeper
 from consilience.solvers.local import LocalProblem
 from consilience.solvers.prox import BLOCK
+from consilience.solvers.sweeper import Sweeper
 
 RATE = 0.5 * (STDDEV / RECORDS) ** 2
 """Half of what smoothness allows: the steps of a long solve are small too, and no cell underflows here."""

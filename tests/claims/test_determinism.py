@@ -14,7 +14,7 @@ from consilience.kernels.hugin import FORK_CELLS
 from consilience.kernels.threads import threads
 from consilience.regions import JunctionTree, RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.solvers.convex_gbp import WHOLE_CELLS, Beliefs, Sweeper
+from consilience.solvers.sweeper import WHOLE_CELLS, Beliefs, Sweeper
 from consilience.tree.oracle import ExactOracle
 
 THREADS = (1, 2, 3)

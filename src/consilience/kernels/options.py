@@ -1,8 +1,12 @@
-"""Compiler settings shared by every kernel."""
+"""Compiler settings shared by every kernel, and the compiler's word that it is at work."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from numba.core import event
+
+from consilience.kernels.compiling import tell
 
 # Sums may be re-ordered so that they vectorise; the order is fixed at compile time, so results stay the same bit for bit.
 # Division by zero follows IEEE instead of raising, because a check per division keeps loops scalar.
@@ -17,3 +21,21 @@ INLINE: dict[str, Any] = {**LOOP, "forceinline": True}
 # A parallel loop only hands its items to a function. What it wrote itself into an array of a named tuple would be lost: numba
 # takes that for a value nobody reads.
 PARALLEL: dict[str, Any] = {**LOOP, "parallel": True}
+
+
+class _Compiler(event.Listener):
+    """Passes on when a kernel begins to be compiled and when it is done."""
+
+    def on_start(self, event: Any) -> None:
+        tell(_name(event), True)
+
+    def on_end(self, event: Any) -> None:
+        tell(_name(event), False)
+
+
+def _name(happened: Any) -> str:
+    function = happened.data["dispatcher"].py_func
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+event.register("numba:compile", _Compiler())

@@ -21,7 +21,8 @@ from consilience.loop import Goal, iterate
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.ties import Projection, Ties
 from consilience.regions.wiring import Wiring
-from consilience.solvers.convex_gbp import Beliefs, Sweeps
+from consilience.solvers.convex_gbp import Sweeps
+from consilience.solvers.sweeper import Beliefs
 
 POLISHED = 1e-11
 MOST_SWEEPS = 20_000

@@ -12,7 +12,7 @@ from consilience.kernels.threads import spread
 from consilience.measurements import BoundLoss, Loss, SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.solvers.convex_gbp import Beliefs, Rate, Steps, Sweeper
+from consilience.solvers.sweeper import Beliefs, Rate, Steps, Sweeper
 
 INNER_FLOOR, INNER_SHARE, INNER_SWEEPS = 1e-10, 1e-6, 300
 LARGEST_EXPONENT, MOST_PIECES = 200.0, 1000

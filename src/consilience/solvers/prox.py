@@ -25,11 +25,11 @@ from consilience.loop import Check, Goal, Stop, iterate
 from consilience.measurements import Loss
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.convex_gbp import Beliefs
 from consilience.solvers.feasible import polish_within
 from consilience.solvers.local import LocalProblem
 from consilience.solvers.mirror import mirror_descent
 from consilience.solvers.solution import Solution
+from consilience.solvers.sweeper import Beliefs
 from consilience.solvers.work import visits
 from consilience.status import Ending, not_convex, out_of_iterations, stalled, unbounded
 

@@ -1,8 +1,8 @@
 """The engine: seconds to build, to wire and per Prox-PGM iteration, and memory, as the number of triples grows.
 
-An iteration is one mirror step with the gradient formed inside it and one sweep of Convex-GBP, as `prox_pgm` runs it. It is
-compared to copying the buffer of pseudo-marginals once, in turns in the same process. Every size runs in a process of its
-own with the JIT cache warm. `python benchmarks/engine.py random 1000` measures one.
+An iteration is one mirror step with the gradient formed inside it and one sweep of Convex-GBP, as `prox_pgm` runs it: in blocks
+of eight. It is compared to copying the buffer of pseudo-marginals once, in turns in the same process. Every size runs in a
+process of its own with the JIT cache warm. `python benchmarks/engine.py random 1000` measures one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from problems import RECORDS, STDDEV, Cliques, adult, hundred, loss, triples
 from rows import Row, apart, interleaved, peak_bytes, seconds, size, timed
 
 import consilience as cs
+from consilience.kernels.threads import threads
 from consilience.regions.wiring import Wiring
-from consilience.solvers.convex_gbp import Sweeper
 from consilience.solvers.local import LocalProblem
+from consilience.solvers.prox import BLOCK
+from consilience.solvers.sweeper import Sweeper
 
 RATE = 0.5 * (STDDEV / RECORDS) ** 2
 """Half of what smoothness allows: the steps of a long solve are small too, and no cell underflows here."""
@@ -45,6 +47,7 @@ def _scale_rows(kind: str, k: int) -> Iterator[Row]:
     start = found["build"] + found["wire"]
     name = f"engine: {k:,} {kind} triples"
     bars = k == 10_000
+    bar = {10: ", bar: 40 us", 100: ", bar: 8", 10_000: ", bar: 4, goal: 2.5"}.get(k, "")
     yield Row(
         f"{name}, build and wire",
         seconds(start),
@@ -57,7 +60,7 @@ def _scale_rows(kind: str, k: int) -> Iterator[Row]:
         seconds(found["iteration"]),
         f"copy of tau {seconds(found['copy'])}",
         found["iteration"] / found["copy"],
-        f"ours / copy{', bar: 4, goal: 2.5' if bars else ''}; {found['cells'] / 1e6:.3g} M cells, "
+        f"ours / copy{bar}; one thread {seconds(found['alone'])}; {found['cells'] / 1e6:.3g} M cells, "
         f"peak {size(found['memory'])}",
     )
 
@@ -68,7 +71,7 @@ def stepper(domain: cs.Domain, cliques: Cliques) -> tuple[LocalProblem, Callable
         loss(domain, cliques), cs.RegionGraph.saturated(domain, cliques), "parallel"
     )
     state = problem.uniform()
-    return problem, lambda: problem.step_fused(state, RATE)
+    return problem, lambda: problem.steps_fused(state, RATE, BLOCK)
 
 
 def measure(kind: str, k: int) -> dict[str, float]:
@@ -83,13 +86,21 @@ def measure(kind: str, k: int) -> dict[str, float]:
     state = problem.uniform()
     # Copied is another buffer of the same size: reading the state's would apply what an iteration leaves for the next.
     buffer, twin = np.ones(graph.layout.cells), np.zeros(graph.layout.cells)
-    rounds = max(15, min(200, 20_000_000 // len(buffer)))
-    problem.step_fused(state, RATE)
-    iteration, copy = interleaved(
-        rounds, lambda: problem.step_fused(state, RATE), lambda: np.copyto(twin, buffer)
+    rounds = max(9, min(200, 5_000_000 // len(buffer)))
+
+    def block() -> None:
+        problem.steps_fused(state, RATE, BLOCK)
+
+    def block_alone() -> None:
+        with threads(1):
+            block()
+
+    block()
+    block_time, alone, copy = interleaved(
+        rounds, block, block_alone, lambda: np.copyto(twin, buffer)
     )
     return {
-        "build": build, "wire": wire, "iteration": iteration, "copy": copy,
+        "build": build, "wire": wire, "iteration": block_time / BLOCK, "alone": alone / BLOCK, "copy": copy,
         "cells": len(buffer), "memory": peak_bytes() - before,
     }  # fmt: skip
 
@@ -103,7 +114,9 @@ def shapes() -> dict[str, float]:
     for step in (step_first, step_second):
         step()
     times = interleaved(15, step_first, step_second)
-    per_cell = [1e9 * t / p.graph.layout.cells for t, p in zip(times, (first, second), strict=True)]
+    per_cell = [
+        1e9 * t / BLOCK / p.graph.layout.cells for t, p in zip(times, (first, second), strict=True)
+    ]
     return {"adult": per_cell[0], "equal": per_cell[1], "adult_cells": cells}
 
 

@@ -15,7 +15,8 @@ from consilience.domain import CliqueVector, Domain
 from consilience.errors import RegionGraphError
 from consilience.regions import RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.solvers.convex_gbp import Beliefs, Sweeper, convex_gbp, solve_free_energy, start
+from consilience.solvers.convex_gbp import convex_gbp, solve_free_energy, start
+from consilience.solvers.sweeper import Beliefs, Sweeper
 
 D = Domain({"a": 2, "b": 3, "c": 2, "d": 3, "e": 2})
 FIGURE_1 = [tuple(c) for c in ("abc", "ad", "bcd", "de")]

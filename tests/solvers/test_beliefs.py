@@ -7,7 +7,8 @@ from consilience.domain import CliqueVector, Domain
 from consilience.errors import RegionGraphError
 from consilience.regions import RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.solvers.convex_gbp import Beliefs, Sweeper, solve_free_energy, start
+from consilience.solvers.convex_gbp import solve_free_energy, start
+from consilience.solvers.sweeper import Beliefs, Sweeper
 
 D = Domain({"a": 3, "b": 2, "c": 4, "d": 2})
 GRAPH = RegionGraph.saturated(

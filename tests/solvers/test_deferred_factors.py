@@ -6,7 +6,7 @@ import pytest
 from consilience.domain import Domain
 from consilience.regions import RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.solvers.convex_gbp import Beliefs, Sweeper
+from consilience.solvers.sweeper import Beliefs, Sweeper
 
 DOMAIN = Domain({"a": 2, "b": 3, "c": 4, "d": 5, "e": 3})
 GRAPHS = {

@@ -23,11 +23,13 @@ from rich.progress import Progress as Bar
 
 from consilience.cli.shell import interrupts
 from consilience.errors import ReleaseError
+from consilience.kernels.compiling import listening
 from consilience.progress import Progress, Step
 
 PATIENCE = 2.0
 """Seconds after which work shows a bar, on a terminal."""
 POLL = 0.2
+COMPILING = "compiling, once"
 
 
 class Output:
@@ -66,7 +68,8 @@ class Output:
         if watched:
             timer.start()
         try:
-            yield stages.report
+            with listening(stages.compiling):
+                yield stages.report
         finally:
             stages.ended.set()
             if watched:
@@ -95,6 +98,7 @@ class _Stages:
         self.task = self.bar.add_task(stage, total=None)
         self.ended = Event()
         self.stage, self.since, self.counted = stage, perf_counter(), False
+        self.depth = 0
 
     def report(self, step: Step) -> None:
         """A step of the work; one of another stage begins that stage.
@@ -109,6 +113,11 @@ class _Stages:
             self.bar.reset(self.task, description=step.stage, total=None)
         self.counted = step.total is not None
         self.bar.update(self.task, completed=step.done, total=step.total)
+
+    def compiling(self, kernel: str, begins: bool) -> None:
+        """A kernel is compiled, the first time that anything needs it; the bar says so meanwhile."""
+        self.depth += 1 if begins else -1
+        self.bar.update(self.task, description=COMPILING if self.depth else self.stage)
 
     def show(self) -> None:
         """In a thread of its own: wait, then draw until the work has ended."""

@@ -1,12 +1,12 @@
-"""Compiler settings shared by every kernel, and how many threads a piece of work deserves. Results do not depend on either."""
+"""Compiler settings shared by every kernel, and the compiler's word that it is at work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from numba import get_num_threads, set_num_threads
+from numba.core import event
+
+from consilience.kernels.compiling import tell
 
 # Sums may be re-ordered so that they vectorise; the order is fixed at compile time, so results stay the same bit for bit.
 # Division by zero follows IEEE instead of raising, because a check per division keeps loops scalar.
@@ -22,19 +22,20 @@ INLINE: dict[str, Any] = {**LOOP, "forceinline": True}
 # takes that for a value nobody reads.
 PARALLEL: dict[str, Any] = {**LOOP, "parallel": True}
 
-SERIAL_CELLS = 60_000
-"""Below this many cells handing work to threads costs more than it saves."""
+
+class _Compiler(event.Listener):
+    """Passes on when a kernel begins to be compiled and when it is done."""
+
+    def on_start(self, event: Any) -> None:
+        tell(_name(event), True)
+
+    def on_end(self, event: Any) -> None:
+        tell(_name(event), False)
 
 
-@contextmanager
-def threads_for(cells: int) -> Iterator[None]:
-    """One thread for small work, as many as before for the rest."""
-    before = get_num_threads()
-    if cells >= SERIAL_CELLS or before == 1:
-        yield
-        return
-    set_num_threads(1)
-    try:
-        yield
-    finally:
-        set_num_threads(before)
+def _name(happened: Any) -> str:
+    function = happened.data["dispatcher"].py_func
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+event.register("numba:compile", _Compiler())

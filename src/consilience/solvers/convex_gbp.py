@@ -13,288 +13,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from consilience.domain import Buffer, CliqueVector, dot
+from consilience.domain import CliqueVector
 from consilience.errors import RegionGraphError
-from consilience.kernels import sweep as kernels
-from consilience.kernels.agreement import Belief, Messages
-from consilience.kernels.options import threads_for
-from consilience.kernels.tables import FLOOR, Shapes, Work
 from consilience.loop import Check, Goal, iterate
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
-from consilience.regions.wiring import Stage, Wiring, chunks, joined, schedule
+from consilience.regions.wiring import Wiring
+from consilience.solvers.sweeper import Beliefs, Sweeper
 from consilience.status import Status
 
-Marks = NDArray[np.uint8]
-
-
-class _Applied:
-    """An array of a state that is read and written after the factors that the last sweep left to do are applied."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = f"_{name}"
-
-    def __get__(self, state: Beliefs, owner: type) -> Buffer:
-        state.apply_pending()
-        return getattr(state, self.name)
-
-    def __set__(self, state: Beliefs, values: Buffer) -> None:
-        state.apply_pending()
-        setattr(state, self.name, values)
-
-
-class Beliefs:
-    """Mutable working state: `tau` are the beliefs in engine order, B_r = kappa_r (log tau_r + shift_r).
-
-    A sweep may leave its last factors unapplied until the next pass over the tables; reading `tau`, `shift` or `mass` applies
-    them first. Passing the state on is a warm start; `copy` it to keep a snapshot.
-    """
-
-    tau = _Applied()
-    shift = _Applied()
-    mass = _Applied()
-    """What each table still has to be divided by."""
-
-    def __init__(
-        self,
-        wiring: Wiring,
-        tau: Buffer,
-        shift: Buffer,
-        violation: float = np.inf,
-        mass: Buffer | None = None,
-    ) -> None:
-        self.wiring = wiring
-        self._tau = tau
-        self._shift = shift
-        self._mass = np.ones(len(shift)) if mass is None else mass
-        self.violation = violation
-        self.drift: Buffer = np.zeros(wiring.edges.length)
-        """Logarithms of the factors that the sweeps since the last step applied, edge by edge."""
-        self._sweeper: Sweeper | None = None
-
-    def apply_pending(self) -> None:
-        """Apply the factors that the last sweep left to do."""
-        if self._sweeper is not None:
-            self._sweeper.apply_pending()
-
-    @property
-    def arrays(self) -> Belief:
-        """The beliefs as they are, factors that are still to be applied left out."""
-        return Belief(self._tau, self._shift, self._mass)
-
-    @classmethod
-    def uniform(cls, wiring: Wiring, possible: CliqueVector | None = None) -> Beliefs:
-        """B = 0 on every cell, and minus infinity where `possible` is zero."""
-        cells = wiring.tables.cells
-        tau = np.repeat(1.0 / cells, cells) if possible is None else wiring.enter(possible)
-        state = cls(wiring, tau, np.log(cells.astype(np.float64)))
-        if possible is not None:
-            state._restrict()
-        return state
-
-    @classmethod
-    def of_potentials(cls, wiring: Wiring, theta: CliqueVector) -> Beliefs:
-        """B = theta. Minus infinity marks an impossible cell. A region with counting number zero can hold none."""
-        state = cls.uniform(wiring)
-        values = wiring.enter(theta)
-        kappa = np.repeat(wiring.kappa, wiring.tables.cells)
-        if np.any((kappa == 0) & (values != 0)):
-            raise RegionGraphError(
-                "theta must be zero on regions with counting number zero; move it to a parent (CliqueVector.expand)"
-            )
-        scaled = np.divide(values, kappa, out=np.zeros_like(values), where=kappa > 0)
-        starts = wiring.tables.at
-        top = np.maximum.reduceat(scaled, starts)
-        if np.any(~np.isfinite(top)):
-            raise RegionGraphError(
-                "theta must have a finite entry in every region and no NaN or plus infinity"
-            )
-        state.tau = np.exp(scaled - np.repeat(top, wiring.tables.cells))
-        np.maximum(state.tau, FLOOR, out=state.tau, where=np.isfinite(scaled))
-        mass = np.add.reduceat(state.tau, starts)
-        state.tau /= np.repeat(mass, wiring.tables.cells)
-        state.shift = top + np.log(mass)
-        return state
-
-    def copy(self) -> Beliefs:
-        return Beliefs(
-            self.wiring, self.tau.copy(), self.shift.copy(), self.violation, self.mass.copy()
-        )
-
-    def adopt(self, other: Beliefs) -> None:
-        """Take over another state's numbers without new memory."""
-        np.copyto(self.tau, other.tau)
-        np.copyto(self.shift, other.shift)
-        np.copyto(self.mass, other.mass)
-        np.copyto(self.drift, other.drift)
-        self.violation = other.violation
-
-    def settle(self) -> None:
-        """Bring every belief to mass one. Steps leave the last division to the next pass over the cells."""
-        self.apply_pending()
-        with threads_for(len(self._tau)):
-            kernels.settle(self.arrays, self.wiring.tables.shapes)
-
-    @property
-    def dual(self) -> float:
-        """D(lambda), exact once the beliefs are settled. Problem 3's value is at least -D."""
-        return dot(self.wiring.kappa, self.shift)
-
-    def marginals(self) -> CliqueVector:
-        return self.wiring.leave(self.tau)
-
-    def _restrict(self) -> None:
-        """Uniform over the possible cells; shift keeps B = 0 there."""
-        starts = self.wiring.tables.at
-        self.tau = (self.tau > 0).astype(np.float64)
-        mass = np.add.reduceat(self.tau, starts)
-        if np.any(mass == 0):
-            raise RegionGraphError(
-                "every region must have at least one possible cell, got one with none"
-            )
-        self.tau /= np.repeat(mass, self.wiring.tables.cells)
-        self.shift = np.log(mass)
-
-
-class Sweeper:
-    """Runs sweeps of one schedule over `Beliefs`; holds the messages as scratch.
-
-    Regions that only the first stage touches wait: what a sweep asks of them is applied by the next pass over the tables,
-    or when their beliefs are read.
-    """
-
-    def __init__(self, wiring: Wiring, name: str = "parallel") -> None:
-        self.wiring = wiring
-        self.stages = schedule(wiring, name)
-        self._msg = np.empty(wiring.edges.length)
-        self._lift = np.zeros(len(wiring.edges.parent))
-        self._order, self._children, self._parents = joined(self.stages)
-        self._gap = np.zeros(len(self._children.region))
-        count = len(wiring.tables.members)
-        self.square = np.zeros(count)
-        self.cross = np.zeros(count)
-        self.track = False
-        """Whether sweeps keep the drift that `foresee` needs."""
-        self._pending: Beliefs | None = None
-        self._none = np.zeros(count, np.uint8)
-        self._waiting = _deferrable(self.stages, count)
-        self._no_rate = np.zeros(count)
-        # The mirror step visits every region once and sums down the first stage's edges on the way.
-        every, chunk = np.arange(count, dtype=np.int64), chunks(wiring.tables.cells)
-        ptr, edge = np.zeros(count + 1, np.int64), np.zeros(0, np.int64)
-        if self.stages:
-            first = self.stages[0].parents
-            ptr[first.region + 1] = np.diff(first.ptr)
-            edge = first.edge
-        self._step_and_sum = Work(chunk, every, np.cumsum(ptr), edge)
-        self._step_only = Work(chunk, every, np.zeros(count + 1, np.int64), edge)
-
-    def sweep(self, state: Beliefs) -> None:
-        """One pass over all stages; afterwards `state.violation` is the largest L1 gap met on an edge."""
-        self._step(kernels.PLAIN, state, state._tau, self._no_rate)
-
-    def step_gradient(
-        self, state: Beliefs, gradient: Buffer, rate: Buffer, foresee: bool = False
-    ) -> None:
-        """tau_r *= exp(-rate_r gradient_r), then one sweep.
-
-        With `foresee` the drift of the sweeps since the last step is applied first: near the optimum every step is undone by
-        the same reparametrisation as the one before, so guessing it leaves the sweep little to do.
-        """
-        self._step(kernels.GRADIENT, state, gradient, rate, foresee)
-
-    def step_squared(
-        self, state: Beliefs, target: Buffer, rate: Buffer, foresee: bool = False
-    ) -> None:
-        """The same with gradient tau - target; leaves sums for value and linearisation in `square` and `cross`."""
-        self._step(kernels.SQUARED, state, target, rate, foresee)
-
-    def _step(
-        self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, foresee: bool = False
-    ) -> None:
-        if self._pending is not state or foresee:
-            self.apply_pending()
-            state.apply_pending()
-        waiting = self._waiting if self._pending is state else self._none
-        with threads_for(len(state._tau)):
-            if foresee:
-                self._mirror(mode, state, other, rate, self._step_only, self._none)
-                self._repeat_drift(state)
-                mode, other, rate = kernels.PLAIN, state._tau, self._no_rate
-            elif mode != kernels.PLAIN and self.track:
-                state.drift[:] = 0.0
-            self._release(state)
-            self._mirror(mode, state, other, rate, self._step_and_sum, waiting)
-            self._agree(state)
-        state.violation = float(self._gap.max(initial=0.0))
-        if self.stages:
-            self._pending, state._sweeper = state, self
-
-    # -- factors that wait for the next pass over the tables ----------------------------------------
-
-    def apply_pending(self) -> None:
-        """Apply the factors that the last sweep left on the messages."""
-        state = self._pending
-        if state is not None:
-            self._release(state)
-            with threads_for(len(state._tau)):
-                self._scale(state, self.stages[0], self._waiting, 1)
-
-    def _release(self, state: Beliefs) -> None:
-        self._pending, state._sweeper = None, None
-
-    # -- kernels --------------------------------------------------------------------------------------
-
-    @property
-    def _shapes(self) -> Shapes:
-        return self.wiring.tables.shapes
-
-    def _messages(self, state: Beliefs) -> Messages:
-        return Messages(self._msg, self._lift, state.drift)
-
-    def _mirror(
-        self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, work: Work, waiting: Marks
-    ) -> None:
-        slope = kernels.Slope(other, rate, self.square, self.cross)
-        messages = self._messages(state)
-        kernels.step(
-            mode, state.arrays, slope, waiting, messages, work, self._shapes, self.wiring.edges
-        )
-
-    def _repeat_drift(self, state: Beliefs) -> None:
-        messages, kappa = self._messages(state), self.wiring.kappa
-        self._lift[:] = 0.0
-        for s in self.stages:
-            kernels.foresee(
-                state._tau, messages, kappa, s.children, self._shapes, self.wiring.edges
-            )
-            self._scale(state, s, self._none, 0)
-
-    def _agree(self, state: Beliefs) -> None:
-        kernels.agree(
-            self.track, state.arrays, self._waiting, self._messages(state), self._gap, self.wiring.kappa, self._order,
-            self._children, self._parents, self._shapes, self.wiring.edges,
-        )  # fmt: skip
-
-    def _scale(self, state: Beliefs, s: Stage, waiting: Marks, mark: int) -> None:
-        messages = self._messages(state)
-        kernels.scale(
-            state.arrays, waiting, mark, messages, s.parents, self._shapes, self.wiring.edges
-        )
-
-
-def _deferrable(stages: tuple[Stage, ...], count: int) -> Marks:
-    """Marks the regions that only the first stage touches: their factors can wait until the next pass sums them down."""
-    marks = np.zeros(count, np.uint8)
-    if stages:
-        marks[stages[0].parents.region] = 1
-        for stage in stages[1:]:
-            marks[stage.parents.region] = 0
-            marks[stage.children.region] = 0
-    return marks
+TOGETHER = 8
+"""Sweeps between two looks at the violation."""
 
 
 @dataclass(frozen=True)
@@ -312,16 +41,16 @@ class FreeEnergySolution:
 class Sweeps:
     """Sweeps of Convex-GBP over given beliefs, as a method of the loop: they go on until the regions agree."""
 
-    def __init__(self, state: Beliefs, schedule: str) -> None:
+    def __init__(self, state: Beliefs, schedule: str, tolerance: float) -> None:
         self.beliefs = state
         self.sweeper = Sweeper(state.wiring, schedule)
+        self.tolerance = tolerance
 
     def start(self) -> Beliefs:
         return self.beliefs
 
     def step(self, state: Beliefs, most: int) -> int:
-        self.sweeper.sweep(state)
-        return 1
+        return self.sweeper.sweeps(state, min(most, TOGETHER), self.tolerance)
 
     def check(self, state: Beliefs, done: int) -> Check:
         return Check(violation=state.violation)
@@ -353,7 +82,7 @@ def solve_free_energy(
     elif state.wiring.graph is not graph:
         raise RegionGraphError("the state must belong to this graph; it was made for another one")
     run = iterate(
-        Sweeps(state, schedule),
+        Sweeps(state, schedule, tolerance),
         limit=iterations,
         tolerance=tolerance,
         goal=Goal.VIOLATION,

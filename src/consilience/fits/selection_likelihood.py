@@ -15,7 +15,7 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.measurements import Measurement
+from consilience.measurements import Measurement, Measurements
 from consilience.measurements.measurement import Noise
 from consilience.measurements.selections import SelectionLoss, Selections
 from consilience.model.diagnostics import Diagnostics
@@ -107,7 +107,7 @@ class SelectionLikelihood(Fit):
             plan, solution.method, status.name, status.advice, status.converged, solution.objective, solution.bound,
             solution.violation, solution.iterations, solution.seconds, work=solution.work,
         )  # fmt: skip
-        return Model(domain, float(total), graph, solution.tau, (), diagnostics, self)
+        return Model(domain, float(total), graph, solution.tau, Measurements.joined(domain, ()), diagnostics, self)
 
 
 def _start(domain: Domain, records: np.ndarray, graph: RegionGraph, blend: float) -> CliqueVector:

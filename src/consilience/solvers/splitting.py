@@ -207,9 +207,8 @@ def feasible(problem: SplitProblem, x: Buffer, shrink: float) -> CliqueVector:
     graph = problem.graph
     if shrink > 0.0:
         x = problem.mixed(x, shrink)
-    x = np.maximum(x, 0.0)
     tau = CliqueVector(graph.layout)
-    for i, clique in enumerate(problem.root_cliques):
-        tau[clique][...] = problem.leave(x[problem.span(i)], clique)
+    problem.write(x, tau, graph.roots)
+    np.maximum(tau.values, 0.0, out=tau.values)
     graph.sum_from_parents(tau)
     return tau

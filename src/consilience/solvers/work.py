@@ -6,16 +6,15 @@ No clock is read: a problem has the same price on every machine, and seconds are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
-from consilience.domain import Clique
+from consilience.domain import Clique, Cliques, dot
 from consilience.errors import ConsilienceError
-from consilience.measurements import BoundMeasurement, Query
-from consilience.measurements.measurement import checked_total
+from consilience.measurements import Measurements, Query
+from consilience.measurements.total import checked_total
 from consilience.solvers.query_copy import way_of
 
 PER_TABLE, PER_ITERATION = 60, 10_000
@@ -44,20 +43,20 @@ class Load:
     tolerance: float = 1e-6
 
     @staticmethod
-    def of(measured: Sequence[BoundMeasurement], total: float | None = None) -> Load:
+    def of(measured: Measurements, total: float | None = None) -> Load:
         """The load of measurements that were made; a total that is not given is estimated if it can be."""
         of_queries: dict[Clique, list[Query]] = {}
-        for m in measured:
-            if m.clique and not m.is_identity:
-                of_queries.setdefault(m.clique, []).append(m.query)
+        for i, query in measured.queries.items():
+            if measured.cliques[i]:
+                of_queries.setdefault(measured.cliques[i], []).append(query)
         systems = sum(way_of(queries)[1] for queries in of_queries.values())
         if total is None:
             try:
                 total = checked_total(None, measured)
             except ConsilienceError:
                 return Load(queries=systems)
-        sizes = np.array([m.query.cells for m in measured], np.float64)
-        noise = float((sizes**2) @ [m.stddev for m in measured]) / float(sizes.sum())
+        sizes = measured.cliques.sizes.astype(np.float64)
+        noise = dot(np.square(sizes), measured.stddevs) / float(sizes.sum())
         return Load(noise / total, systems)
 
 
@@ -80,10 +79,13 @@ class Tables:
     unmeasured: bool
 
     @staticmethod
-    def of(sizes: Sequence[int], decomposable: bool, unmeasured: bool) -> Tables:
-        cells = sum(sizes)
-        typical = inf if cells > LARGEST else sum(float(n) ** 2 for n in sizes) / max(cells, 1)
-        return Tables(len(sizes), cells, typical, decomposable, unmeasured)
+    def of(cliques: Cliques, decomposable: bool, unmeasured: bool) -> Tables:
+        cells = cliques.cells
+        typical = inf
+        if cells <= LARGEST:
+            sizes = cliques.sizes.astype(np.float64)
+            typical = dot(sizes, sizes) / max(cells, 1)
+        return Tables(len(cliques), cells, typical, decomposable, unmeasured)
 
 
 def visits(cells: int, tables: int, queries: float = 0.0) -> float:

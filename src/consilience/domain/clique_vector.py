@@ -14,7 +14,6 @@ from consilience.domain.cliques import Cliques, Family, Holders, starts
 from consilience.domain.domain import Clique, Domain, names_of
 from consilience.errors import DomainError
 
-
 Buffer = NDArray[np.float64]
 Scalar = int | float | np.floating
 

@@ -1,15 +1,16 @@
 """Families of attribute sets as integer arrays: a million cliques without a Python object for each.
 
-A `Family` is sets of numbers, `Cliques` the same as attributes of a domain. Both read like a tuple of tuples, made when asked for;
-what is done with whole families is done on the arrays, all sets of one size at a time.
+A `Family` is sets of numbers, `Cliques` the same as attributes of a domain. Both read like a tuple of tuples, which are made when
+they are asked for; what is done with whole families is done on the arrays, all sets of one size at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, combinations
-from typing import Any, Generic, Self, TypeVar, overload
+from itertools import chain, combinations, pairwise
+from operator import index
+from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,13 +91,14 @@ class Lazy(Sequence[Item], Generic[Item]):
         raise NotImplementedError
 
     @overload
-    def __getitem__(self, i: int) -> Item: ...
+    def __getitem__(self, i: SupportsIndex) -> Item: ...
     @overload
     def __getitem__(self, i: slice) -> tuple[Item, ...]: ...
-    def __getitem__(self, i: int | slice) -> Item | tuple[Item, ...]:
+    def __getitem__(self, i: SupportsIndex | slice) -> Item | tuple[Item, ...]:
         if "listed" in self.__dict__ or isinstance(i, slice):
             return self.listed[i]
-        at = int(i) + len(self) if i < 0 else int(i)
+        at = index(i)
+        at += len(self) if at < 0 else 0
         if not 0 <= at < len(self):
             raise IndexError(f"there are {len(self)} of them, got number {i}")
         return self._item(at)
@@ -164,7 +166,7 @@ class Family(Lazy[tuple[int, ...]]):
 
     def _items(self) -> Iterable[tuple[int, ...]]:
         flat, ptr = self.flat.tolist(), self.ptr.tolist()
-        return (tuple(flat[a:b]) for a, b in zip(ptr, ptr[1:], strict=False))
+        return (tuple(flat[a:b]) for a, b in pairwise(ptr))
 
     @cached_property
     def ranks(self) -> Ints:
@@ -334,7 +336,7 @@ class Cliques(Lazy[Clique]):
         names = self.domain.attributes
         flat = [names[a] for a in self.sets.flat.tolist()]
         ptr = self.sets.ptr.tolist()
-        return (tuple(flat[a:b]) for a, b in zip(ptr, ptr[1:], strict=False))
+        return (tuple(flat[a:b]) for a, b in pairwise(ptr))
 
     def take(self, which: NDArray[Any]) -> Cliques:
         found = self.sets.take(which)
@@ -405,7 +407,10 @@ class _Places(Mapping[Clique, int]):
         return found
 
     def __contains__(self, clique: object) -> bool:
-        return self.get(clique, -1) >= 0  # pyright: ignore[reportArgumentType]
+        try:
+            return self[clique] >= 0  # pyright: ignore[reportArgumentType]
+        except KeyError:
+            return False
 
     def _search(self, clique: Clique) -> int:
         if not isinstance(clique, tuple) or any(a not in self._cliques.domain for a in clique):
@@ -424,15 +429,15 @@ class Holders:
     """An inverted index of a list of cliques. Attributes may be names or positions, as long as questions use the same."""
 
     def __init__(self, cliques: Iterable[Iterable[Hashable]]) -> None:
+        number: dict[Any, int] | None = None
         if isinstance(cliques, Cliques):
-            self._number: Mapping[Hashable, int] | None = cliques.domain.positions
-            sets = cliques.sets
+            number, sets = {a: i for i, a in enumerate(cliques.domain)}, cliques.sets
         elif isinstance(cliques, Family):
-            self._number, sets = None, cliques
+            sets = cliques
         else:
-            number: dict[Hashable, int] = {}
+            number = {}
             sets = Family.of([[number.setdefault(a, len(number)) for a in c] for c in cliques])
-            self._number = number
+        self._number = number
         owner = np.repeat(np.arange(len(sets)), sets.ranks)
         self._count = len(sets)
         self._owners = owner[np.argsort(sets.flat, kind="stable")]

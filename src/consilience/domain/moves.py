@@ -39,13 +39,11 @@ def move(
     cells = np.ones(len(shapes), np.int64)
     for where, rows in shapes.by_rank.values():
         cells[where] = rows.prod(axis=1, dtype=np.int64)
-    if axes is None:
-        kinds = _copied_runs(source, source_at, target, target_at, cells)
-    else:
-        kinds = _alike(shapes, axes)
-    for which in kinds:
+    if axes is None and _copied_in_runs(source, source_at, target, target_at, cells):
+        return
+    for which in grouped(cells) if axes is None else _alike(shapes, axes):
         shape = shapes[int(which[0])]
-        order = tuple(range(len(shape))) if axes is None else axes[int(which[0])]
+        order = range(len(shape)) if axes is None else axes[int(which[0])]
         turned = (0, *(a + 1 for a in order))
         many = int(cells[which[0]])
         step = max(1, AT_ONCE // many)
@@ -56,25 +54,25 @@ def move(
             target[write] = tables.reshape(-1 if isinstance(write, slice) else (len(part), many))
 
 
-def _copied_runs(
+def _copied_in_runs(
     source: NDArray[Any],
     source_at: NDArray[Any],
     target: NDArray[Any],
     target_at: NDArray[Any],
     cells: Ints,
-) -> list[Ints]:
-    """Copy what follows one another in both buffers, if it is a few runs; else all tables, grouped by size, are left to do."""
+) -> bool:
+    """Copy tables that follow one another in both buffers as one, if that makes a few runs; whether it did."""
     if not len(cells):
-        return []
+        return True
     joined = (np.diff(source_at) == cells[:-1]) & (np.diff(target_at) == cells[:-1])
     first = np.concatenate([[0], np.flatnonzero(~joined) + 1])
     if len(first) > FEW_RUNS:
-        return grouped(cells)
+        return False
     for lo, hi in zip(first, [*first[1:], len(cells)], strict=True):
         long = int(cells[lo:hi].sum())
         a, b = int(source_at[lo]), int(target_at[lo])
         target[b : b + long] = source[a : a + long]
-    return []
+    return True
 
 
 def _alike(shapes: Family, axes: Family) -> list[Ints]:

@@ -373,9 +373,7 @@ def _smoothness(
     """Where each clique of the loss is there itself."""
     asked = np.array([cliques.places[t.clique] for t in rest], np.int64)
     homes = np.concatenate([cliques.find(plain.tables.cliques), asked])
-    return smoothness(
-        homes, np.concatenate([plain.scales**-2.0, _squares(rest)]), penalty, total
-    )
+    return smoothness(homes, np.concatenate([plain.scales**-2.0, _squares(rest)]), penalty, total)
 
 
 def _asked(bound: Measurements) -> list[BoundMeasurement]:

@@ -126,6 +126,11 @@ class BoundMeasurement:
     query: Query
 
     @property
+    def attributes(self) -> Clique:
+        """What was measured, under the name that a Measurement has for it."""
+        return self.clique
+
+    @property
     def scale(self) -> float:
         """b of Laplace noise with this standard deviation."""
         return self.stddev / sqrt(2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args, overload
+from typing import Any, SupportsIndex, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,19 +127,25 @@ class Measurements(Sequence[BoundMeasurement]):
             {i: m.query for i, m in enumerate(listed) if not m.is_identity},
         )
 
+    def replaced(self, values: Buffer, stddevs: Buffer) -> Measurements:
+        """The same cliques and queries with other values."""
+        return self.made(self.cliques, values, self.at, stddevs, self.noises, self.queries)
+
     # -- reading ---------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.cliques)
 
     @overload
-    def __getitem__(self, i: int) -> BoundMeasurement: ...
+    def __getitem__(self, i: SupportsIndex) -> BoundMeasurement: ...
     @overload
     def __getitem__(self, i: slice) -> tuple[BoundMeasurement, ...]: ...
-    def __getitem__(self, i: int | slice) -> BoundMeasurement | tuple[BoundMeasurement, ...]:
+    def __getitem__(
+        self, i: SupportsIndex | slice
+    ) -> BoundMeasurement | tuple[BoundMeasurement, ...]:
         if isinstance(i, slice):
             return tuple(self[k] for k in range(*i.indices(len(self))))
-        at = int(i) + len(self) if i < 0 else int(i)
+        at = range(len(self))[i]
         clique = self.cliques[at]
         return BoundMeasurement(
             clique,
@@ -177,6 +183,12 @@ class Measurements(Sequence[BoundMeasurement]):
 def _bound(domain: Domain, m: object) -> BoundMeasurement:
     if isinstance(m, Measurement):
         return m.bind(domain)
+    if isinstance(m, BoundMeasurement):  # out of somebody's columns
+        if domain.clique(m.clique) == m.clique and domain.size(m.clique) == m.query.cells:
+            return m
+        raise DomainError(
+            f"the measurements must be over the domain {domain!r}, got {m.clique} of another"
+        )
     raise MeasurementError(f"measurements must be a list of Measurement, got {type(m).__name__}")
 
 

@@ -51,13 +51,15 @@ def total_of(bound: Measurements) -> Total:
     for i in np.flatnonzero(~alone):
         groups.setdefault(bound.cliques[i], []).append(bound[i])
     found = [part for group in groups.values() if (part := _estimate(group)) is not None]
-    parts = [*zip(sums.tolist(), variances.tolist(), strict=True), *found]
-    if not parts:
+    if not len(plain) and not found:
         raise MeasurementError(
             f"some measurement must determine the total, none of those on {len(groups)} cliques "
             "does; give total=... or measure the sum of a table"
         )
-    mean, variance = _combine(parts)
+    rest = np.array(found).reshape(-1, 2)
+    mean, variance = _combine(
+        np.concatenate([sums, rest[:, 0]]), np.concatenate([variances, rest[:, 1]])
+    )
     return Total(max(1.0, mean), sqrt(variance), known + len(found))
 
 
@@ -72,17 +74,14 @@ def checked_total(total: float | None, bound: Measurements) -> float:
     return float(total)
 
 
-def _combine(parts: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """The mean of independent estimates (value, variance) weighted by 1 / variance."""
-    pairs = list(parts)
-    precision = fsum(1 / variance for _, variance in pairs)
-    return fsum(value / variance for value, variance in pairs) / precision, 1 / precision
+def _combine(values: Buffer, variances: Buffer) -> tuple[float, float]:
+    """The mean of independent estimates weighted by 1 / variance, and its variance."""
+    precision = fsum((1 / variances).tolist())
+    return fsum((values / variances).tolist()) / precision, 1 / precision
 
 
 def _estimate(group: list[BoundMeasurement]) -> tuple[float, float] | None:
     """(value, variance) of the best estimate from one clique's measurements, None without one."""
-    if all(m.is_identity for m in group):
-        return _combine((float(m.values.sum()), m.stddev**2 * m.values.size) for m in group)
     if len(group) == 1:
         c = group[0].query.total_coefficients()
         return (
@@ -95,7 +94,7 @@ def _estimate(group: list[BoundMeasurement]) -> tuple[float, float] | None:
         return float(c @ values), unit**2 * float(c @ c)
     # Not determined together, or too large and ill-conditioned to say: what each tells alone.
     alone = [part for m in group if (part := _estimate([m])) is not None]
-    return _combine(alone) if alone else None
+    return _combine(*np.array(alone).T) if alone else None
 
 
 def _stack(group: list[BoundMeasurement], unit: float) -> Operator:

@@ -348,9 +348,7 @@ def _measurements(
     wrong = (np.diff(at) != counts) | ~(np.isfinite(stddevs) & (stddevs > 0))
     wrong |= (noises < 0) | (noises >= len(NOISES))
     if wrong.any():
-        raise ConsilienceError(
-            f"the measurement of {cliques[int(np.argmax(wrong))]} does not fit"
-        )
+        raise ConsilienceError(f"the measurement of {cliques[int(np.argmax(wrong))]} does not fit")
     return Measurements.made(cliques, values, at, stddevs, noises.astype(np.uint8), queries)
 
 

@@ -146,12 +146,7 @@ def _neighbours(cliques: Cliques) -> list[int]:
 
 
 def _bits(mask: int) -> list[int]:
-    out = []
-    while mask:
-        low = mask & -mask
-        out.append(low.bit_length() - 1)
-        mask ^= low
-    return out
+    return [i for i, bit in enumerate(bin(mask)[:1:-1]) if bit == "1"]
 
 
 def _names(names: Clique, mask: int) -> Clique:

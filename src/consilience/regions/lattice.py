@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from consilience.domain.cliques import ENUMERATED_RANK, Family, grouped, row_keys, rows_of, subsets_of
+from consilience.domain.cliques import (
+    ENUMERATED_RANK,
+    Family,
+    grouped,
+    row_keys,
+    rows_of,
+    subsets_of,
+)
 
 Rows = NDArray[np.int32]
 Ids = NDArray[np.int64]
@@ -154,8 +161,8 @@ def kept_axes(
         return
     many, few = parents.ranks[pairs[:, 0]], children.ranks[pairs[:, 1]]
     for e in grouped(many * (int(few.max()) + 1) + few):
-        above = parents.flat[parents.ptr[pairs[e, 0]][:, None] + np.arange(many[e[0]])]
-        below = children.flat[children.ptr[pairs[e, 1]][:, None] + np.arange(few[e[0]])]
+        above = parents.flat[parents.ptr[pairs[e, 0]][:, None] + np.arange(int(many[e[0]]))]
+        below = children.flat[children.ptr[pairs[e, 1]][:, None] + np.arange(int(few[e[0]]))]
         found = np.zeros(above.shape, bool)
         for column in below.T:
             found |= above == column[:, None]

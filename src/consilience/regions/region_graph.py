@@ -277,8 +277,10 @@ def _checked_edges(regions: Cliques, pairs: EdgeArray) -> EdgeArray:
             raise RegionGraphError(
                 f"an edge must go from a region to a strict subset of it, got {regions[p]} -> {regions[c]}"
             )
-    by_child = np.unique(pairs[:, 1] * len(regions) + pairs[:, 0])  # then by parent, each once
-    pairs = np.stack([by_child % max(len(regions), 1), by_child // max(len(regions), 1)], axis=1)
+    keys = pairs[:, 1] * len(regions) + pairs[:, 0]  # by child, then parent, each once
+    if not (np.diff(keys) > 0).all():
+        pairs = pairs[np.unique(keys, return_index=True)[1]]
+    pairs = pairs.copy()
     pairs.setflags(write=False)
     return pairs
 

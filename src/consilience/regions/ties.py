@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Clique, Cliques, Family, Holders
-from consilience.domain.cliques import grouped, row_keys, rows_of
+from consilience.domain.cliques import grouped, row_keys, rows_of, starts
+from consilience.domain.moves import cells_of
 from consilience.errors import RegionGraphError
 from consilience.kernels import splitting as kernels
 from consilience.kernels.splitting import Below, Means, Roots
@@ -54,6 +55,24 @@ class NodeEdges:
         """Cells of all messages."""
         return self.edges.length
 
+    def take(self, which: Ints) -> NodeEdges:
+        """The same for some of the tables."""
+        below, edges = self.below, self.edges
+        counts = np.diff(below.ptr)[which]
+        ptr = starts(counts)
+        e = cells_of(below.ptr[which], counts)
+        owner, shift = below.owner[e], np.repeat(ptr[:-1] - below.ptr[which], counts)
+        owner = np.where(owner >= 0, owner + shift, -1)
+        direct = ptr[:-1] + (below.direct - below.ptr[:-1])[which]
+        table, width = np.repeat(np.arange(len(which)), counts), edges.width[e]
+        return NodeEdges(
+            Below(ptr, direct, np.arange(len(e)), owner, below.coef[e]),
+            Edges(
+                table, edges.child[e], edges.kind[e], edges.map_at[e], starts(width)[:-1], width, edges.maps
+            ),
+            self.summed[e],
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Ties:
@@ -67,6 +86,10 @@ class Ties:
     """From each node to the nodes below it."""
     levels: tuple[Ints, ...]
     """Nodes by number of attributes, the empty set left out: each level only needs the ones before."""
+
+    def of_roots(self, which: Ints) -> Ties:
+        """Some of the roots under nodes that are given: a projection finds no means."""
+        return Ties(self.roots.take(which), self.nodes, self.down.take(which), self.inner, ())
 
     @classmethod
     def of(

@@ -50,6 +50,12 @@ class EngineTables:
         cells = sets.products(sizes)
         return cls(sets, sizes, Shapes(starts(cells)[:-1], cells // np.maximum(inner, 1), inner))
 
+    def take(self, which: Ints) -> EngineTables:
+        """Some of the tables, one after the other in a buffer of their own."""
+        rows, inner = self.shapes.rows[which], self.shapes.inner[which]
+        shapes = Shapes(starts(rows * inner)[:-1], rows, inner)
+        return EngineTables(self.members.take(which), self.sizes, shapes)
+
     @property
     def at(self) -> Ints:
         return self.shapes.at
@@ -59,7 +65,7 @@ class EngineTables:
         lo = int(self.at[i])
         return slice(lo, lo + int(self.shapes.rows[i] * self.shapes.inner[i]))
 
-    @property
+    @cached_property
     def cells(self) -> Ints:
         return self.shapes.rows * self.shapes.inner
 

@@ -47,7 +47,9 @@ class SplittingState:
         start = SplitIteration(problem)
         start.rescale(self.rho / start.rho)
         if self.structure is None:
-            raise LossError("the state must come from a solution to be carried into another problem")
+            raise LossError(
+                "the state must come from a solution to be carried into another problem"
+            )
         theirs, ours = problem.structure.shared_with(self.structure)
         start.v[theirs] = self.v[ours]
         return start.state
@@ -81,7 +83,8 @@ class SplitIteration:
         self.projection = Projection(problem.ties)
         self.projection.base[...], self.projection.base_share[...] = problem.node_means()
         self._z = np.zeros(0)
-        self.steps = 0
+        self.steps = 0.0
+        """Iterations and checks so far; a part of the tables counts as a part of one."""
         if state is not None:
             self.v[...] = state.v
             self.rho = state.rho
@@ -142,7 +145,7 @@ class SplitIteration:
         return self.x
 
     def _project(self, *, update: bool) -> None:
-        self.steps += 1
+        self.steps += 1.0
         with threads_for(self.work):
             self._solve_copies()
             roots = self._roots()

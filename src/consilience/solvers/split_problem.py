@@ -16,14 +16,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Family, Layout
+from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Family, Layout, dot
 from consilience.domain.cliques import starts
 from consilience.domain.moves import cells_of, move
 from consilience.errors import LossError, RegionGraphError
 from consilience.kernels import cells as kernels
 from consilience.measurements import SquaredLoss
-from consilience.regions.region_graph import RegionGraph
 from consilience.regions.lattice import alike
+from consilience.regions.region_graph import RegionGraph
 from consilience.regions.ties import Ties
 from consilience.regions.wiring import engine_order, engine_ranks
 from consilience.solvers.feasible import masks_of
@@ -147,9 +147,7 @@ class SplitProblem:
 
     # -- building --------------------------------------------------------------------------------
 
-    def _take_data(
-        self, weights: Buffer, targets: CliqueVector, places: NDArray[np.int64]
-    ) -> None:
+    def _take_data(self, weights: Buffer, targets: CliqueVector, places: NDArray[np.int64]) -> None:
         """Targets and weights of the roots, and those of the nodes below them."""
         self.scale = float(weights.max()) if len(weights) else max(c.weight for c in self.copies)
         weights = weights / self.scale
@@ -245,9 +243,7 @@ class SplitProblem:
         if not measured.all():
             np.copyto(v, np.repeat(1.0 / t.cells, t.cells), where=np.repeat(~measured, t.cells))
         mass = np.maximum(np.add.reduceat(v, t.at), 1e-12)
-        for lo in range(0, len(mass), TABLES):
-            part = slice(lo, lo + TABLES)
-            ends = slice(int(t.at[lo]), int(t.at[lo] + t.cells[part].sum()))
+        for part, ends in self._portions():
             v[ends] /= np.repeat(mass[part], t.cells[part])
         return v
 
@@ -289,11 +285,29 @@ class SplitProblem:
         """x with that share of the uniform table mixed into every table."""
         t = self.ties.roots
         out = (1.0 - share) * x
-        for lo in range(0, len(t.at), TABLES):
-            part = slice(lo, lo + TABLES)
-            ends = slice(int(t.at[lo]), int(t.at[lo] + t.cells[part].sum()))
+        for part, ends in self._portions():
             out[ends] += np.repeat(share * (1.0 / t.cells[part]), t.cells[part])
         return out
+
+    def value(self, x: Buffer, nodes: Buffer) -> float:
+        """The objective of consistent tables, in units of `scale`; `nodes` are the nodes' tables."""
+        t, below = self.ties.roots, self.below
+        value = self.constant
+        for part, ends in self._portions():
+            off = np.square(x[ends] - self.y[ends])
+            value += 0.5 * dot(self.data[part], np.add.reduceat(off, t.at[part] - ends.start))
+        off = np.square(nodes[below.cells] - below.values)
+        value += 0.5 * dot(below.weights, below.sums(off))
+        for i, copy in enumerate(self.copies, self.count):
+            value += copy.value(self.leave(x[self.span(i)], copy.clique).reshape(-1))
+        return value
+
+    def _portions(self) -> Iterator[tuple[slice, slice]]:
+        """Some tables at a time, and their cells."""
+        t = self.ties.roots
+        for lo in range(0, len(t.at), TABLES):
+            part = slice(lo, lo + TABLES)
+            yield part, slice(int(t.at[lo]), int(t.at[lo] + t.cells[part].sum()))
 
     def _order(self, clique: Clique) -> list[int]:
         if self._ascending:

@@ -21,11 +21,13 @@ PER_TABLE, PER_ITERATION = 60, 10_000
 """Visits that a table and an iteration cost beyond the cells."""
 PER_SECOND = {"splitting": 1.3e8, "prox": 6.0e7}
 """Visits in a second of one thread."""
-SET_UP = 3.0e-3, 5.0e-5
+SET_UP = 3.0e-3, 2.0e-5
 """Seconds to compile a problem, and more for each of its tables."""
 TYPICAL_NOISE = 3.0
 PROX_TIMES = 5.0
 """Iterations of Prox-PGM for one of splitting; it varies more."""
+MANY = 1000
+"""Tables from which on the worst of them does not decide how long it takes (solvers/mending.py)."""
 LARGEST = 10**15
 """Cells beyond which nothing is foreseen: forever."""
 
@@ -102,7 +104,8 @@ def foreseen_iterations(tables: Tables, load: Load, solver: str) -> float:
     if tables.cells > LARGEST:
         return inf
     easier = (load.tolerance / 1e-6) ** -0.1
-    many = 14.0 * tables.cells**0.144 * (1.0 + load.noise) ** 0.3
+    cells = tables.cells if tables.count < MANY else min(tables.cells, MANY * tables.typical)
+    many = 14.0 * cells**0.144 * (1.0 + load.noise) ** 0.3
     if tables.decomposable:
         many *= 0.65
     if tables.unmeasured:

@@ -104,8 +104,9 @@ def foreseen_iterations(tables: Tables, load: Load, solver: str) -> float:
     if tables.cells > LARGEST:
         return inf
     easier = (load.tolerance / 1e-6) ** -0.1
-    cells = tables.cells if tables.count < MANY else min(tables.cells, MANY * tables.typical)
-    many = 14.0 * cells**0.144 * (1.0 + load.noise) ** 0.3
+    many = 14.0 * tables.cells**0.144 * (1.0 + load.noise) ** 0.3
+    if tables.count >= MANY:
+        many *= 0.8 * min(1.0, MANY * tables.typical / tables.cells) ** 0.144
     if tables.decomposable:
         many *= 0.65
     if tables.unmeasured:

@@ -203,7 +203,15 @@ class Family(Lazy[tuple[int, ...]]):
     @property
     def ascends(self) -> bool:
         """Whether the members of each set are in ascending order, each once."""
-        return bool((np.diff(self.flat) > 0)[_inside(self.ptr)].all())
+        return not self.descents().any()
+
+    def descents(self) -> NDArray[np.bool_]:
+        """Which sets are not in ascending order."""
+        found = np.zeros(len(self), bool)
+        step = np.flatnonzero(np.diff(self.flat) <= 0)
+        owner = np.searchsorted(self.ptr, step, side="right") - 1
+        found[owner[step + 1 < self.ptr[owner + 1]]] = True
+        return found
 
     def sorted(self) -> Family:
         """The members of each set in ascending order."""
@@ -293,14 +301,6 @@ def starts(counts: Iterable[int] | NDArray[Any]) -> Ints:
     """Where each of some parts begins when they follow one another, and where the last one ends."""
     counts = np.asarray(counts, np.int64)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-
-
-def _inside(ptr: Ints) -> NDArray[np.bool_]:
-    """Which differences of neighbours in the flat array are within a set."""
-    kept = np.ones(max(int(ptr[-1]) - 1, 0), bool)
-    ends = ptr[1:-1]
-    kept[ends[(ends > 0) & (ends < ptr[-1])] - 1] = False
-    return kept
 
 
 class Cliques(Lazy[Clique]):

@@ -112,7 +112,7 @@ class SelectionLikelihood(Fit):
             float(total),
             graph,
             solution.tau,
-            Measurements.joined(domain, ()),
+            Measurements.of(domain, (), empty=True),
             diagnostics,
             self,
         )

@@ -130,6 +130,17 @@ class BoundMeasurement:
         """What was measured, under the name that a Measurement has for it."""
         return self.clique
 
+    def bind(self, domain: Domain) -> BoundMeasurement:
+        """Itself, if it is of this domain."""
+        if (
+            domain.clique(self.clique) != self.clique
+            or domain.size(self.clique) != self.query.cells
+        ):
+            raise DomainError(
+                f"a measurement must be over the domain {domain!r}, got one of {self.clique} of another"
+            )
+        return self
+
     @property
     def scale(self) -> float:
         """b of Laplace noise with this standard deviation."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, SupportsIndex, get_args, overload
 
 import numpy as np
@@ -89,8 +90,14 @@ class Measurements(Sequence[BoundMeasurement]):
         return found
 
     @classmethod
-    def of(cls, domain: Domain, given: Iterable[Measurement] | Measurements) -> Measurements:
-        """What was given as columns, bound to the domain; at least one measurement is needed."""
+    def of(
+        cls,
+        domain: Domain,
+        given: Iterable[Measurement | BoundMeasurement] | Measurements,
+        *,
+        empty: bool = False,
+    ) -> Measurements:
+        """What was given as columns, bound to the domain; at least one measurement is needed unless none may be."""
         if isinstance(given, Measurements):
             if given.domain != domain:
                 raise DomainError(
@@ -106,26 +113,10 @@ class Measurements(Sequence[BoundMeasurement]):
                 f"measurements must be a list of Measurement, got {type(given).__name__}"
             )
         else:
-            found = cls.joined(domain, [_bound(domain, m) for m in given])
-        if not len(found):
+            found = _columns(domain, list(given))
+        if not len(found) and not empty:
             raise MeasurementError("at least one measurement must be given, got none")
         return found
-
-    @classmethod
-    def joined(cls, domain: Domain, bound: Iterable[BoundMeasurement]) -> Measurements:
-        """Measurements of this domain as columns."""
-        if isinstance(bound, Measurements):
-            return bound
-        listed = tuple(bound)
-        place = domain.positions
-        return cls.made(
-            Cliques(domain, Family.of([place[a] for a in m.clique] for m in listed)),
-            np.concatenate([np.zeros(0), *(m.values for m in listed)]),
-            starts([m.values.size for m in listed]),
-            np.array([m.stddev for m in listed], np.float64),
-            np.array([NOISES.index(m.noise) for m in listed], np.uint8),
-            {i: m.query for i, m in enumerate(listed) if not m.is_identity},
-        )
 
     def replaced(self, values: Buffer, stddevs: Buffer) -> Measurements:
         """The same cliques and queries with other values."""
@@ -180,16 +171,43 @@ class Measurements(Sequence[BoundMeasurement]):
         return f"Measurements({len(self):,} of {len(self.domain)} attributes, {self.values.size:,} values)"
 
 
-def _bound(domain: Domain, m: object) -> BoundMeasurement:
-    if isinstance(m, Measurement):
-        return m.bind(domain)
-    if isinstance(m, BoundMeasurement):  # out of somebody's columns
-        if domain.clique(m.clique) == m.clique and domain.size(m.clique) == m.query.cells:
-            return m
-        raise DomainError(
-            f"the measurements must be over the domain {domain!r}, got {m.clique} of another"
+def _columns(domain: Domain, given: list[Any]) -> Measurements:
+    """A list of measurements as columns: whole tables together, those through queries one by one."""
+    other = next((m for m in given if not isinstance(m, Measurement | BoundMeasurement)), None)
+    if other is not None:
+        raise MeasurementError(
+            f"measurements must be a list of Measurement, got {type(other).__name__}"
         )
-    raise MeasurementError(f"measurements must be a list of Measurement, got {type(m).__name__}")
+    asked = {i: m for i, m in enumerate(given) if not _is_whole(m)}
+    for i, m in asked.items():
+        asked[i] = given[i] = m.bind(domain)
+    place = domain.positions
+    try:
+        sets = Family.of([[place[a] for a in m.attributes] for m in given])
+    except KeyError:
+        sets = Family.of([domain.axes(m.bind(domain).clique) for m in given])  # it says which
+    shapes = sets.renamed(np.array(domain.shape))
+    for m, shape in zip(given, shapes, strict=True):
+        if m.values.shape != shape and (m.values.ndim != 1 or m.values.size != prod(shape)):
+            m.bind(domain)  # refuses what does not fit
+    flat = np.concatenate([np.zeros(0), *(m.values.reshape(-1) for m in given)])
+    at = starts([m.values.size for m in given])
+    turned = np.flatnonzero(sets.descents())
+    if len(turned):
+        axes, source = sets.take(turned).argsort(), flat.copy()
+        move(source, at[turned], flat, at[turned], shapes.take(turned), axes)
+    return Measurements.made(
+        Cliques(domain, sets.sorted()),
+        flat,
+        at,
+        np.array([m.stddev for m in given], np.float64),
+        np.array([NOISES.index(m.noise) for m in given], np.uint8),
+        {i: m.query for i, m in asked.items()},
+    )
+
+
+def _is_whole(m: Measurement | BoundMeasurement) -> bool:
+    return m.query is None or isinstance(m.query, Identity)
 
 
 # -- checks ------------------------------------------------------------------------------------------

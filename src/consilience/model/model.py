@@ -58,8 +58,9 @@ class Model:
     """What a warm start goes on from; not saved."""
 
     def __post_init__(self) -> None:
-        columns = Measurements.joined(self.domain, self.measurements)
-        object.__setattr__(self, "measurements", columns)
+        if not isinstance(self.measurements, Measurements):
+            columns = Measurements.of(self.domain, self.measurements, empty=True)
+            object.__setattr__(self, "measurements", columns)
 
     def marginal(self, attributes: str | Iterable[str], method: str = "auto") -> Buffer:
         """Expected counts over these attributes, axes in the order asked for; `trust(attributes)` says what they rest on.

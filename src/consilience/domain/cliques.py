@@ -392,11 +392,13 @@ class Cliques(Lazy[Clique]):
 
 
 class _Places(Mapping[Clique, int]):
-    """The number of each clique. What was looked up once is remembered."""
+    """The number of each clique. A few are searched for and remembered; who asks for more than one in a hundred gets them all."""
 
     def __init__(self, cliques: Cliques) -> None:
         self._cliques = cliques
         self._known: dict[Any, int] = {}
+        self._searched = 0
+        self._whole = False
 
     def __getitem__(self, clique: Clique) -> int:
         found = self._known.get(clique)
@@ -413,6 +415,13 @@ class _Places(Mapping[Clique, int]):
             return False
 
     def _search(self, clique: Clique) -> int:
+        cliques = self._cliques
+        self._searched += 1
+        if 100 * self._searched > len(cliques) and not self._whole:
+            self._whole = True
+            self._known |= {c: i for i, c in reversed(list(enumerate(cliques)))}
+        if self._whole:
+            return self._known.get(clique, -1)
         if not isinstance(clique, tuple) or any(a not in self._cliques.domain for a in clique):
             return -1
         wanted = self._cliques.domain.axes(clique)

@@ -180,6 +180,10 @@ class SplitProblem:
         move(vector.values, layout.offsets[:-1][which], out, at, shapes, axes)
         return out
 
+    def entered(self, vector: CliqueVector, which: NDArray[np.int64]) -> Buffer:
+        """Tables `which` of a vector, the roots' in their order, as a buffer of root cells."""
+        return self._entered(vector, which, self.ties.roots.at[: self.count], self.cells)
+
     def node_means(self) -> tuple[Buffer, Buffer]:
         """(base, base_share) of a `Projection`: what measurements below the roots say about the nodes' means."""
         nodes, inner, below = self.ties.nodes, self.ties.inner, self.below

@@ -4,45 +4,51 @@ The state is one buffer v per root table. z = prox(v) takes care of the cells (n
 consistent point to 2z - v (and to the data), and v += relax * (x - z). What a graph looks like from here is in `regions.ties`.
 """
 
+# pyright: reportCallIssue=false
+# An intrinsic is called without the typing context that its definition takes.
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange, uint64
+from numba import njit, uint64
 
-from consilience.kernels.cells import ABSOLUTE, ENTROPIC, MASKED, NONNEGATIVE, prox_cells
+from consilience.kernels.cells import ABSOLUTE, ENTROPIC, MASKED, NONNEGATIVE
 from consilience.kernels.elementary import log
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 from consilience.kernels.tables import Edges, Shapes, sum_down
+from consilience.kernels.vectors import add_one_to_row, add_two_to_row
 
 STATS = 9
 """Numbers taken per root: sum (x-z)^2, sum (z'-z)^2, w/2 sum (x-y)^2, sum (x-y), sum (x-y)x, sum x^2, how much of the
 uniform table makes x non-negative, its term of the lower bound, and sum z (or the value of the further term)."""
 
-TOGETHER = 16
-"""Nodes in a work item: their tables are small."""
-
 
 class Roots(NamedTuple):
     """The root tables' cells, all in one layout, and what each table is asked for.
 
-    v is the state, z = prox(v) (empty where nothing but non-negativity is asked for), y the data, x scratch: the blend of data
-    and state, then the consistent point. `extra` is what the table's prox needs (`mode`, see kernels/cells.py: a mask, a prior,
-    data, or z itself). Per table: mode, pull (weight of the further term over the penalty), data (weight of its data), penalty
-    (weight of the distance to 2z - v) and mix = penalty / (data + penalty).
+    v is the state, z = prox(v) (read only where `mode` is not NONNEGATIVE, see kernels/cells.py), y the data, x scratch: the
+    blend of data and state, then the consistent point. mix[r] = penalty / (data + penalty) of table r.
     """
 
     v: Any
     z: Any
     y: Any
     x: Any
-    extra: Any
     mode: Any
+    mix: Any
+
+
+class Terms(NamedTuple):
+    """What the certificate needs besides: `extra` cell by cell (a mask, a prior, data, or z itself, as the table's mode asks);
+    per table pull (weight of the further term over the penalty), data (weight of its data) and penalty (weight of the distance
+    to 2z - v)."""
+
+    extra: Any
     pull: Any
     data: Any
     penalty: Any
-    mix: Any
 
 
 class Below(NamedTuple):
@@ -76,7 +82,7 @@ class Means(NamedTuple):
 
 
 @njit(**LOOP)
-def sum_one(
+def _sum_one(
     x: Any, at: Any, rows: Any, inner: Any, msg: Any, to: Any, width: Any, kind: Any, maps: Any, m: Any,
 ) -> None:  # fmt: skip
     """msg[to : to + width] = the table at x[at:] summed along one edge."""
@@ -97,7 +103,7 @@ def sum_one(
 
 
 @njit(**LOOP)
-def add_one(
+def _add_one(
     x: Any, at: Any, rows: Any, inner: Any, msg: Any, to: Any, kind: Any, maps: Any, m: Any, factor: Any,
 ) -> None:  # fmt: skip
     """x += factor * the message spread over the table at x[at:]."""
@@ -115,42 +121,37 @@ def add_one(
 
 
 @njit(**LOOP)
-def add_up(x: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, edges: Edges) -> None:
-    """x += every direct message spread over the table; two kept edges and all row terms share one pass."""
-    rows, inner = uint64(rows), uint64(inner)
+def add_up(
+    x: Any, at: int, rows: int, inner: int, msg: Any, first: int, last: int, edges: Edges
+) -> None:
+    """x += every direct message spread over the table at x[at:]; two kept edges and all row terms share one pass."""
     kind, map_at, msg_at, maps = edges.kind, edges.map_at, edges.msg_at, edges.maps
+    start, count, n = uint64(at), uint64(rows), uint64(inner)
     middle = first
     for f in range(first, last):
-        if kind[f] == 0:
-            middle = f + 1
+        middle += 1 - kind[f]
     f = middle
-    if last - middle >= 2:
-        to_a, to_b, m_a, m_b = (
-            uint64(msg_at[f]),
-            uint64(msg_at[f + 1]),
-            uint64(map_at[f]),
-            uint64(map_at[f + 1]),
-        )
-        for i in range(rows):
+    while f < last or (f == middle and middle > first):
+        kept = min(last - f, 2)
+        a = f if kept > 0 else first
+        b = f + 1 if kept == 2 else first
+        to_a, to_b = uint64(msg_at[a]), uint64(msg_at[b])
+        m_a, m_b = uint64(map_at[a]), uint64(map_at[b])
+        summed = middle if f == middle else first
+        for i in range(count):
+            src = start + i * n
             term = 0.0
-            for g in range(first, middle):
+            for g in range(first, summed):
                 term += msg[uint64(msg_at[g]) + uint64(maps[uint64(map_at[g]) + i])]
-            src = i * inner
-            dst_a = to_a + uint64(maps[m_a + i]) * inner
-            dst_b = to_b + uint64(maps[m_b + i]) * inner
-            for j in range(inner):
-                x[src + j] += term + msg[dst_a + j] + msg[dst_b + j]
-        f += 2
-    elif middle > first:
-        for i in range(rows):
-            term = 0.0
-            for g in range(first, middle):
-                term += msg[uint64(msg_at[g]) + uint64(maps[uint64(map_at[g]) + i])]
-            src = i * inner
-            for j in range(inner):
-                x[src + j] += term
-    for g in range(f, last):
-        add_one(x, 0, rows, inner, msg, msg_at[g], 1, maps, map_at[g], 1.0)
+            if kept == 2:
+                dst_a, dst_b = to_a + uint64(maps[m_a + i]) * n, to_b + uint64(maps[m_b + i]) * n
+                add_two_to_row(x, src, n, msg, dst_a, dst_b, term)
+            elif kept == 1:
+                add_one_to_row(x, src, n, msg, to_a + uint64(maps[m_a + i]) * n, term)
+            else:
+                for j in range(n):
+                    x[src + j] += term
+        f += max(kept, 1)
 
 
 @njit(**LOOP)
@@ -161,38 +162,25 @@ def _sum_deeper(msg: Any, first: int, last: int, nodes: Shapes, below: Below, ed
     for e in range(first, last):
         o = owner[e]
         s = child[o]
-        sum_one(
+        _sum_one(
             msg, msg_at[o], nodes.rows[s], nodes.inner[s], msg, msg_at[e], width[e], kind[e], maps, map_at[e],
         )  # fmt: skip
 
 
 @njit(**LOOP)
-def _gather_item(
-    k: int, roots: Roots, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes, below: Below, edges: Edges
+def gather(
+    first: int, last: int, roots: Roots, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes, below: Below, edges: Edges
 ) -> None:  # fmt: skip
-    """`gather` for the roots of work item k."""
-    xs, vs, zs, ys, extra, edge = roots.x, roots.v, roots.z, roots.y, roots.extra, below.edge
-    for r in range(chunk[k], chunk[k + 1]):
+    """For each root of the work items: x = mix (2 prox(v) - v) + (1 - mix) y, summed down to every node below it."""
+    xs, vs, zs, ys, edge = roots.x, roots.v, roots.z, roots.y, below.edge
+    for r in range(chunk[first], chunk[last]):
         lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
         hi = lo + rows * inner
-        x, v, z = xs[lo:hi], vs[lo:hi], zs[lo:hi]
-        mode = roots.mode[r]
-        if mode > NONNEGATIVE:
-            prox_cells(mode, v, extra[lo:hi], roots.pull[r], z)
-        _blend(mode, v, z, ys[lo:hi], roots.mix[r], x)
-        first, direct, last = below.ptr[r], below.direct[r], below.ptr[r + 1]
-        sum_down(x, 0, rows, inner, msg, first, direct, edge, edges)
-        if last > direct:
-            _sum_deeper(msg, direct, last, nodes, below, edges)
-
-
-@njit(**PARALLEL)
-def gather(
-    roots: Roots, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes, below: Below, edges: Edges
-) -> None:
-    """For each root: x = mix (2 prox(v) - v) + (1 - mix) y, summed down to every node below it."""
-    for k in prange(chunk.size - 1):
-        _gather_item(k, roots, msg, chunk, tables, nodes, below, edges)
+        _blend(roots.mode[r], vs[lo:hi], zs[lo:hi], ys[lo:hi], roots.mix[r], xs[lo:hi])
+        begin, direct, end = below.ptr[r], below.direct[r], below.ptr[r + 1]
+        sum_down(xs, lo, rows, inner, msg, begin, direct, edge, edges)
+        if end > direct:
+            _sum_deeper(msg, direct, end, nodes, below, edges)
 
 
 @njit(**LOOP)
@@ -207,36 +195,21 @@ def _blend(mode: int, v: Any, z: Any, y: Any, mix: float, m: Any) -> None:
 
 
 @njit(**LOOP)
-def _average_item(k: int, level: Any, msg: Any, means: Means, nodes: Shapes, edges: Edges) -> None:
-    """`average` for the nodes of work item k."""
-    target, base, incoming, weight, msg_at = (
-        means.target,
-        means.base,
-        means.incoming,
-        means.weight,
-        edges.msg_at,
-    )
-    for i in range(k * TOGETHER, min(level.size, (k + 1) * TOGETHER)):
-        s = level[i]
-        lo, n, share = nodes.at[s], nodes.rows[s] * nodes.inner[s], means.share[s]
-        out, start = target[lo : lo + n], base[lo : lo + n]
+def _average(s: int, msg: Any, means: Means, nodes: Shapes, msg_at: Any) -> None:
+    """Node s: target = (base + sum over incoming edges of weight * message) * share."""
+    incoming, weight = means.incoming, means.weight
+    lo, n, share = nodes.at[s], nodes.rows[s] * nodes.inner[s], means.share[s]
+    out, start = means.target[lo : lo + n], means.base[lo : lo + n]
+    for c in range(n):
+        out[c] = start[c]
+    for f in range(means.ptr[s], means.ptr[s + 1]):
+        e = incoming[f]
+        cells = msg[msg_at[e] : msg_at[e] + n]
+        w = weight[e]
         for c in range(n):
-            out[c] = start[c]
-        for f in range(means.ptr[s], means.ptr[s + 1]):
-            e = incoming[f]
-            cells = msg[msg_at[e] : msg_at[e] + n]
-            w = weight[e]
-            for c in range(n):
-                out[c] += w * cells[c]
-        for c in range(n):
-            out[c] *= share
-
-
-@njit(**PARALLEL)
-def average(level: Any, msg: Any, means: Means, nodes: Shapes, edges: Edges) -> None:
-    """For each node of a level: target = (base + sum over incoming edges of weight * message) * share."""
-    for k in prange((level.size + TOGETHER - 1) // TOGETHER):
-        _average_item(k, level, msg, means, nodes, edges)
+            out[c] += w * cells[c]
+    for c in range(n):
+        out[c] *= share
 
 
 @njit(**LOOP)
@@ -255,7 +228,7 @@ def _corrections(
         o = owner[e]
         s = child[o]
         if coef[e] != 0.0:
-            add_one(
+            _add_one(
                 msg, msg_at[o], nodes.rows[s], nodes.inner[s], msg, msg_at[e], kind[e], maps, map_at[e], coef[e],
             )  # fmt: skip
     for e in range(first, middle):
@@ -265,68 +238,40 @@ def _corrections(
 
 
 @njit(**LOOP)
-def _adjust_item(
-    k: int, level: Any, target: Any, msg: Any, nodes: Shapes, below: Below, edges: Edges
-) -> None:
-    """`adjust_nodes` for the nodes of work item k."""
-    edge = below.edge
-    for i in range(k * TOGETHER, min(level.size, (k + 1) * TOGETHER)):
-        s = level[i]
-        rows, inner = nodes.rows[s], nodes.inner[s]
-        table = target[nodes.at[s] : nodes.at[s] + rows * inner]
-        first, direct, last = below.ptr[s], below.direct[s], below.ptr[s + 1]
-        sum_down(table, 0, rows, inner, msg, first, direct, edge, edges)
-        if last > direct:
-            _sum_deeper(msg, direct, last, nodes, below, edges)
-        _corrections(target, msg, first, direct, last, nodes, below, edges)
-        add_up(table, rows, inner, msg, first, direct, edges)
+def meet(
+    first: int, last: int, msg: Any, means: Means, msg_at: Any, node_msg: Any, nodes: Shapes, below: Below, edges: Edges
+) -> None:  # fmt: skip
+    """Average at each node, and make it agree with the targets of the nodes below it, which are done already.
 
-
-@njit(**PARALLEL)
-def adjust_nodes(
-    level: Any, target: Any, msg: Any, nodes: Shapes, below: Below, edges: Edges
-) -> None:
-    """Make the target of each node of a level agree with the targets of the nodes below it."""
-    for k in prange((level.size + TOGETHER - 1) // TOGETHER):
-        _adjust_item(k, level, target, msg, nodes, below, edges)
+    `msg` and `msg_at` are the messages from the roots, `node_msg` and the rest those between nodes.
+    """
+    target, edge = means.target, below.edge
+    for s in range(first, last):
+        _average(s, msg, means, nodes, msg_at)
+        at, rows, inner = nodes.at[s], nodes.rows[s], nodes.inner[s]
+        begin, direct, end = below.ptr[s], below.direct[s], below.ptr[s + 1]
+        sum_down(target, at, rows, inner, node_msg, begin, direct, edge, edges)
+        if end > direct:
+            _sum_deeper(node_msg, direct, end, nodes, below, edges)
+        _corrections(target, node_msg, begin, direct, end, nodes, below, edges)
+        add_up(target, at, rows, inner, node_msg, begin, direct, edges)
 
 
 @njit(**LOOP)
-def _scatter_item(
-    k: int, update: bool, relax: float, roots: Roots, stats: Any, target: Any, msg: Any, chunk: Any, tables: Shapes,
-    nodes: Shapes, below: Below, edges: Edges,
-) -> None:  # fmt: skip
-    """`scatter` for the roots of work item k."""
-    xs, vs, zs, ys, extra = roots.x, roots.v, roots.z, roots.y, roots.extra
-    for r in range(chunk[k], chunk[k + 1]):
-        first, direct = below.ptr[r], below.direct[r]
-        _corrections(target, msg, first, direct, below.ptr[r + 1], nodes, below, edges)
-        lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
-        hi = lo + rows * inner
-        x, v, z = xs[lo:hi], vs[lo:hi], zs[lo:hi]
-        add_up(x, rows, inner, msg, first, direct, edges)
-        mode = roots.mode[r]
-        if update:
-            _move(mode, x, v, z, relax)
-            continue
-        y, more, data, penalty = ys[lo:hi], extra[lo:hi], roots.data[r], roots.penalty[r]
-        if mode <= MASKED:
-            kept = np.maximum(v, 0.0) if mode == NONNEGATIVE else z
-            _measure(mode, x, kept, v, y, more, data, penalty, relax, stats[r])
-        else:
-            _measure_general(mode, x, z, v, y, more, data, penalty, roots.pull[r], stats[r])
-
-
-@njit(**PARALLEL)
 def scatter(
-    update: bool, relax: float, roots: Roots, stats: Any, target: Any, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes,
+    first: int, last: int, relax: float, roots: Roots, target: Any, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes,
     below: Below, edges: Edges,
 ) -> None:  # fmt: skip
-    """For each root: x += corrections, then v += relax (x - z). With update False, stats are taken and v stays as it is."""
-    for k in prange(chunk.size - 1):
-        _scatter_item(
-            k, update, relax, roots, stats, target, msg, chunk, tables, nodes, below, edges
-        )
+    """For each root of the work items: x += corrections, then v += relax (x - z)."""
+    xs, vs, zs = roots.x, roots.v, roots.z
+    for r in range(chunk[first], chunk[last]):
+        begin, direct = below.ptr[r], below.direct[r]
+        _corrections(target, msg, begin, direct, below.ptr[r + 1], nodes, below, edges)
+        lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
+        hi = lo + rows * inner
+        add_up(xs, lo, rows, inner, msg, begin, direct, edges)
+        if relax != 0.0:
+            _move(roots.mode[r], xs[lo:hi], vs[lo:hi], zs[lo:hi], relax)
 
 
 @njit(**LOOP)
@@ -339,6 +284,43 @@ def _move(mode: int, x: Any, v: Any, z: Any, relax: float) -> None:
     else:
         for c in range(v.size):
             v[c] += relax * (x[c] - z[c])
+
+
+# -- the certificate ------------------------------------------------------------------------------------
+
+
+@njit(**LOOP)
+def measure(
+    first: int, last: int, relax: float, roots: Roots, terms: Terms, stats: Any, tables: Shapes
+) -> None:
+    """STATS of each table whose cells are asked for non-negativity alone, or with some of them impossible."""
+    for r in range(first, last):
+        lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+        mode, v, z = roots.mode[r], roots.v[lo:hi], roots.z[lo:hi]
+        if mode == NONNEGATIVE:
+            z = np.empty(hi - lo)
+            for c in range(z.size):
+                z[c] = max(v[c], 0.0)
+        if mode <= MASKED:
+            _measure(
+                mode, roots.x[lo:hi], z, v, roots.y[lo:hi], terms.extra[lo:hi], terms.data[r], terms.penalty[r], relax,
+                stats[r],
+            )  # fmt: skip
+
+
+@njit(**LOOP)
+def measure_general(
+    first: int, last: int, roots: Roots, terms: Terms, stats: Any, tables: Shapes
+) -> None:
+    """STATS of all other tables."""
+    for r in range(first, last):
+        lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+        mode = roots.mode[r]
+        if mode > MASKED:
+            _measure_general(
+                mode, roots.x[lo:hi], roots.z[lo:hi], roots.v[lo:hi], roots.y[lo:hi], terms.extra[lo:hi], terms.data[r],
+                terms.penalty[r], terms.pull[r], stats[r],
+            )  # fmt: skip
 
 
 @njit(**LOOP)

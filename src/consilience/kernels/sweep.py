@@ -10,17 +10,16 @@ described in `tables.py`.
 
 from __future__ import annotations
 
+from math import inf, sqrt
 from math import log as scalar_log
-from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange, uint64
+from numba import int64, njit, uint64
 
-from consilience.kernels.agreement import MOST, Belief, Children, Messages, Order, combine_one
+from consilience.kernels.agreement import MOST, Belief, Children, Messages, Order, combine
 from consilience.kernels.elementary import SHORT, TINY, exp, short_exp, tiny_exp
-from consilience.kernels.fixed_rows import prefetch
-from consilience.kernels.options import INLINE, LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 from consilience.kernels.tables import (
     CEILING,
     FLOOR,
@@ -32,9 +31,10 @@ from consilience.kernels.tables import (
     rescale,
     sum_down,
 )
+from consilience.kernels.vectors import prefetch
 
-PLAIN, GRADIENT, SQUARED = 0, 1, 2
-"""What happens to a region's belief before it is summed down."""
+GRADIENT, SQUARED = 0, 1
+"""What a mirror step is told: the gradient, or the target of which it is the distance."""
 LINE = 8
 """Cells in a line of the cache."""
 
@@ -124,7 +124,7 @@ def _step_squared(cells: Any, wanted: Any, rate: float) -> tuple[float, float, f
     return mass, square, cross
 
 
-@njit(**INLINE)
+@njit(**LOOP)
 def _scale_one(
     p: int, first: int, last: int, belief: Belief, messages: Messages, edge: Any, tables: Shapes, edges: Edges, needed: Any
 ) -> None:  # fmt: skip
@@ -147,137 +147,119 @@ def _scale_one(
         _step_plain(tau[at : at + rows * inner])
 
 
-@njit(**INLINE)
-def _step_item(
-    k: int, mode: int, belief: Belief, slope: Slope, waiting: Any, messages: Messages, work: Work, tables: Shapes, edges: Edges
-) -> None:  # fmt: skip
-    """The mirror step of the regions of work item k."""
-    tau, shift, mass, other = belief.tau, belief.shift, belief.mass, slope.other
-    region, ptr, edge, msg, msg_at, width = (
-        work.region,
-        work.ptr,
-        work.edge,
-        messages.cells,
-        edges.msg_at,
-        edges.width,
-    )
-    for i in range(work.chunk[k], work.chunk[k + 1]):
-        r, first, last = region[i], ptr[i], ptr[i + 1]
-        lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
-        hi = lo + rows * inner
-        if (
-            i + 2 < ptr.size
-        ):  # ask for the next region's messages, which lie scattered, to be in the cache by then
-            for f in range(last, ptr[i + 2]):
-                for c in range(0, width[edge[f]], LINE):
-                    prefetch(msg, uint64(msg_at[edge[f]] + c))
-        if waiting[r]:
-            _scale_one(r, first, last, belief, messages, edge, tables, edges, other)
-        rate = slope.rate[r]
-        if mode == SQUARED and rate != 0.0:
-            whole, square, cross = _step_squared(tau[lo:hi], other[lo:hi], rate)
-            slope.square[r], slope.cross[r] = square, cross
-        elif mode == GRADIENT and rate != 0.0:
-            whole = _step_gradient(tau[lo:hi], other[lo:hi], rate)
-        else:
-            whole = _step_plain(tau[lo:hi])
-        mass[r] = whole
-        shift[r] += scalar_log(whole)
-        if first == last:
-            rescale(tau, lo, hi, 1.0 / whole)
-            mass[r] = 1.0
-        else:
-            sum_down(tau, lo, rows, inner, msg, first, last, edge, edges)
-
-
-@njit(**PARALLEL)
-def step(
-    mode: int, belief: Belief, slope: Slope, waiting: Any, messages: Messages, work: Work, tables: Shapes, edges: Edges
-) -> None:  # fmt: skip
-    """One mirror step tau_r *= exp(-rate_r * gradient), then sum down the listed edges.
-
-    A region marked in `waiting` takes the factors of the sweep before first, while its table is in the cache: a pass over
-    memory less. mode PLAIN: no step. Where edges are listed, the division by mass[r] is left to `agree`, which saves a pass over
-    the cells.
-    """
-    for k in prange(work.chunk.size - 1):
-        _step_item(k, mode, belief, slope, waiting, messages, work, tables, edges)
+@njit(**LOOP)
+def _ask_for(i: int, work: Work, msg: Any, edges: Edges) -> None:
+    """Ask for the messages of the i-th listed region, which lie scattered, to be in the cache soon."""
+    ptr, edge, msg_at, width = work.ptr, work.edge, edges.msg_at, edges.width
+    if i + 1 < ptr.size:
+        for f in range(ptr[i], ptr[i + 1]):
+            for c in range(0, width[edge[f]], LINE):
+                prefetch(msg, uint64(msg_at[edge[f]] + c))
 
 
 @njit(**LOOP)
-def _settle_one(r: int, belief: Belief, tables: Shapes) -> None:
-    lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
-    if belief.mass[r] != 1.0:
-        rescale(belief.tau, lo, hi, 1.0 / belief.mass[r])
+def _pass_on(
+    i: int, whole: float, belief: Belief, msg: Any, work: Work, tables: Shapes, edges: Edges
+) -> None:
+    """Sum the i-th listed region, of that mass, down its edges; where it has none, bring it to mass one."""
+    r, first, last = work.region[i], work.ptr[i], work.ptr[i + 1]
+    lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
+    belief.shift[r] += scalar_log(whole)
+    if first == last:
+        rescale(belief.tau, lo, lo + rows * inner, 1.0 / whole)
         belief.mass[r] = 1.0
-    normalise(belief.tau, belief.shift, r, lo, hi)
+    else:
+        belief.mass[r] = whole
+        sum_down(belief.tau, lo, rows, inner, msg, first, last, work.edge, edges)
 
 
-@njit(**PARALLEL)
-def settle(belief: Belief, tables: Shapes) -> None:
-    """Divide every region by the mass left over, and bring it to mass one."""
-    for r in prange(tables.at.size):
-        _settle_one(r, belief, tables)
-
-
-@njit(**INLINE)
-def _scale_item(
-    k: int, belief: Belief, waiting: Any, mark: int, messages: Messages, work: Work, tables: Shapes, edges: Edges
+@njit(**LOOP)
+def start(
+    low: int, high: int, belief: Belief, waiting: Any, messages: Messages, work: Work, tables: Shapes, edges: Edges
 ) -> None:  # fmt: skip
-    """Scale the regions of work item k whose entry in `waiting` is `mark`, or all of them if that is negative."""
+    """Sum the regions of work items `low` to `high` down their listed edges, before a sweep.
+
+    A region marked in `waiting` takes the factors of the sweep before first, while its table is in the cache: a pass over
+    memory less. Where edges are listed, the division by mass[r] is left to `combine`, which saves a pass over the cells.
+    """
+    tau = belief.tau
+    for i in range(work.chunk[low], work.chunk[high]):
+        r = work.region[i]
+        lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+        _ask_for(i + 1, work, messages.cells, edges)
+        if waiting[r]:
+            _scale_one(
+                r, work.ptr[i], work.ptr[i + 1], belief, messages, work.edge, tables, edges, tau
+            )
+        whole = _step_plain(tau[lo:hi])
+        _pass_on(i, whole, belief, messages.cells, work, tables, edges)
+
+
+@njit(**LOOP)
+def step(
+    low: int, high: int, mode: int, belief: Belief, slope: Slope, waiting: Any, messages: Messages, work: Work,
+    tables: Shapes, edges: Edges,
+) -> None:  # fmt: skip
+    """The same after a mirror step tau_r *= exp(-rate_r * gradient)."""
+    tau, other = belief.tau, slope.other
+    for i in range(work.chunk[low], work.chunk[high]):
+        r = work.region[i]
+        lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+        _ask_for(i + 1, work, messages.cells, edges)
+        if waiting[r]:
+            _scale_one(
+                r, work.ptr[i], work.ptr[i + 1], belief, messages, work.edge, tables, edges, other
+            )
+        rate = slope.rate[r]
+        if rate == 0.0:
+            whole = _step_plain(tau[lo:hi])
+        elif mode == SQUARED:
+            whole, square, cross = _step_squared(tau[lo:hi], other[lo:hi], rate)
+            slope.square[r], slope.cross[r] = square, cross
+        else:
+            whole = _step_gradient(tau[lo:hi], other[lo:hi], rate)
+        _pass_on(i, whole, belief, messages.cells, work, tables, edges)
+
+
+@njit(**LOOP)
+def settle(low: int, high: int, belief: Belief, tables: Shapes) -> None:
+    """Divide every region by the mass left over, and bring it to mass one."""
+    for r in range(low, high):
+        lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+        if belief.mass[r] != 1.0:
+            rescale(belief.tau, lo, hi, 1.0 / belief.mass[r])
+            belief.mass[r] = 1.0
+        normalise(belief.tau, belief.shift, r, lo, hi)
+
+
+@njit(**LOOP)
+def scale(
+    low: int, high: int, belief: Belief, waiting: Any, mark: int, messages: Messages, work: Work, tables: Shapes, edges: Edges
+) -> None:  # fmt: skip
+    """Scale the regions of work items `low` to `high` by the factors on their listed edges: those whose entry in `waiting` is
+    `mark`, or all of them if that is negative."""
     region, ptr, edge, tau = work.region, work.ptr, work.edge, belief.tau
-    for i in range(work.chunk[k], work.chunk[k + 1]):
+    for i in range(work.chunk[low], work.chunk[high]):
         if mark < 0 or waiting[region[i]] == mark:
             _scale_one(region[i], ptr[i], ptr[i + 1], belief, messages, edge, tables, edges, tau)
 
 
-@njit(**PARALLEL)
-def scale(
-    belief: Belief, waiting: Any, mark: int, messages: Messages, work: Work, tables: Shapes, edges: Edges
-) -> None:  # fmt: skip
-    """Scale every listed region whose entry in `waiting` is `mark` by the factors on its listed edges."""
-    for k in prange(work.chunk.size - 1):
-        _scale_item(k, belief, waiting, mark, messages, work, tables, edges)
-
-
-@njit(**INLINE)
-def _sum_item(k: int, tau: Any, msg: Any, work: Work, tables: Shapes, edges: Edges) -> None:
-    """Sum the regions of work item k down their listed edges."""
+@njit(**LOOP)
+def sum_parents(
+    low: int, high: int, tau: Any, msg: Any, work: Work, tables: Shapes, edges: Edges
+) -> None:
+    """Sum the regions of work items `low` to `high` down their listed edges."""
     region, ptr, edge = work.region, work.ptr, work.edge
-    for i in range(work.chunk[k], work.chunk[k + 1]):
+    for i in range(work.chunk[low], work.chunk[high]):
         p = region[i]
         at, rows, inner = tables.at[p], tables.rows[p], tables.inner[p]
         sum_down(tau, at, rows, inner, msg, ptr[i], ptr[i + 1], edge, edges)
 
 
-@njit(**PARALLEL)
-def agree(
-    track: bool, belief: Belief, waiting: Any, messages: Messages, gap: Any, kappa: Any, order: Order, children: Children,
-    parents: Work, tables: Shapes, edges: Edges,
-) -> None:  # fmt: skip
-    """One sweep: in every stage sum the parents down, combine at the children, scale the parents up.
-
-    The sums of the first stage are those that `step` took. Regions marked in `waiting` are not scaled in the first stage.
-    """
-    for k in range(order.child.size - 1):
-        item, items = order.item[k], order.item[k + 1] - order.item[k]
-        child, count = order.child[k], order.child[k + 1] - order.child[k]
-        mark = 0 if k == 0 else -1
-        if k > 0:
-            for j in prange(items):
-                _sum_item(item + j, belief.tau, messages.cells, parents, tables, edges)
-        for i in prange(count):
-            combine_one(
-                child + i, track, belief, messages, gap, kappa, children, tables, edges,
-            )  # fmt: skip
-        for j in prange(items):
-            _scale_item(item + j, belief, waiting, mark, messages, parents, tables, edges)
-
-
-@njit(**PARALLEL)
-def rise(before: Any, after: Any, out: Any, tables: Shapes) -> None:
+@njit(**LOOP)
+def rise(low: int, high: int, before: Any, after: Any, out: Any, tables: Shapes) -> None:
     """out[r] = the largest log(after / before) of region r over its possible cells."""
-    for r in prange(tables.at.size):
+    for r in range(low, high):
         best = 0.0
         lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
         old, new = before[lo:hi], after[lo:hi]
@@ -335,13 +317,149 @@ def _foresee_one(
             belief[c] *= exp(-min(max(back[c], -MOST), MOST))
 
 
-@njit(**PARALLEL)
+@njit(**LOOP)
 def foresee(
-    tau: Any, messages: Messages, kappa: Any, children: Children, tables: Shapes, edges: Edges
-) -> None:
+    low: int, high: int, tau: Any, messages: Messages, kappa: Any, children: Children, tables: Shapes, edges: Edges
+) -> None:  # fmt: skip
     """Messages for `scale` that repeat the drift on the parents, while each child moves against it to keep theta.
 
     A child with counting number zero can take nothing: there the drift's weighted mean over the parents is left out instead.
     """
-    for i in prange(children.region.size):
+    for i in range(low, high):
         _foresee_one(i, tau, messages, kappa, children, tables, edges)
+
+
+# -- small graphs: whole iterations in one call -------------------------------------------------------
+
+
+class Round(NamedTuple):
+    """What a sweep goes along: every region once (`every`, with the edges of the first stage; `bare`, with none), then stage by
+    stage the `children` and their `parents`. Regions marked in `deferred` leave their factors to the next pass; `nobody` marks
+    none. gap[i] is what the i-th child disagreed by."""
+
+    every: Work
+    bare: Work
+    order: Order
+    children: Children
+    parents: Work
+    deferred: Any
+    nobody: Any
+    gap: Any
+
+
+@njit(**LOOP)
+def _agree(
+    track: bool, belief: Belief, messages: Messages, round: Round, kappa: Any, tables: Shapes, edges: Edges
+) -> float:  # fmt: skip
+    """One sweep once the first stage's parents are summed down; the largest gap that it met comes back."""
+    order, children, parents, deferred, gap = (
+        round.order,
+        round.children,
+        round.parents,
+        round.deferred,
+        round.gap,
+    )
+    item, child = order.item, order.child
+    for k in range(child.size - 1):
+        if k > 0:
+            sum_parents(item[k], item[k + 1], belief.tau, messages.cells, parents, tables, edges)
+        combine(
+            child[k], child[k + 1], track, belief, messages, gap, kappa, children, tables, edges
+        )
+        mark = 0 if k == 0 else -1
+        scale(item[k], item[k + 1], belief, deferred, mark, messages, parents, tables, edges)
+    worst = 0.0
+    for i in range(gap.size):
+        worst = max(worst, gap[i])
+    return worst
+
+
+@njit(**LOOP)
+def sweeps(
+    most: int, allowed: float, pending: bool, track: bool, belief: Belief, messages: Messages, round: Round, kappa: Any,
+    tables: Shapes, edges: Edges,
+) -> tuple[int, float]:  # fmt: skip
+    """Sweeps until the gap is at most `allowed`, at most `most` of them; how many were done and the last gap.
+
+    `pending`: whether a sweep before left factors to the regions in `round.deferred`.
+    """
+    every, zero = round.every, int64(0)
+    done, worst = 0, inf
+    while done < most and worst > allowed:
+        waiting = round.deferred if pending else round.nobody
+        start(zero, every.chunk.size - 1, belief, waiting, messages, every, tables, edges)
+        worst = _agree(track, belief, messages, round, kappa, tables, edges)
+        pending = round.gap.size > 0
+        done += 1
+    return done, worst
+
+
+@njit(**LOOP)
+def _step_ahead(
+    mode: int, pending: bool, belief: Belief, slope: Slope, messages: Messages, round: Round, kappa: Any, tables: Shapes,
+    edges: Edges,
+) -> None:  # fmt: skip
+    """A mirror step followed by what the sweeps after the last one did."""
+    item, child, parents, bare = round.order.item, round.order.child, round.parents, round.bare
+    zero, mark, all_of_them = int64(0), int64(1), int64(-1)
+    if pending:
+        scale(zero, item[1], belief, round.deferred, mark, messages, parents, tables, edges)
+    step(
+        zero, bare.chunk.size - 1, mode, belief, slope, round.nobody, messages, bare, tables, edges
+    )
+    messages.lift[:] = 0.0
+    for k in range(child.size - 1):
+        foresee(child[k], child[k + 1], belief.tau, messages, kappa, round.children, tables, edges)
+        scale(
+            item[k], item[k + 1], belief, round.nobody, all_of_them, messages, parents, tables, edges,
+        )  # fmt: skip
+
+
+@njit(**LOOP)
+def run(
+    steps: int, most: int, allowed: float, mode: int, ahead: bool, pending: bool, track: bool, belief: Belief, slope: Slope,
+    messages: Messages, round: Round, kappa: Any, tables: Shapes, edges: Edges, weights: Any, sums: Any,
+) -> tuple[int, int, float]:  # fmt: skip
+    """Mirror steps, each with sweeps until the gap is at most `allowed`, or `most` of them. In mode SQUARED sums[i] are the sums
+    of slope.square and of slope.cross at step i, weighted table by table.
+
+    It ends early after a step that took more than two sweeps, if not `ahead`: foreseeing the drift may help from there on.
+    Steps done, sweeps of the last one and its gap come back.
+    """
+    done, needed, worst, zero, every = 0, 0, inf, int64(0), round.every
+    for i in range(steps):
+        if ahead:
+            _step_ahead(mode, pending, belief, slope, messages, round, kappa, tables, edges)
+            start(zero, every.chunk.size - 1, belief, round.nobody, messages, every, tables, edges)
+        else:
+            if track:
+                messages.drift[:] = 0.0
+            waiting = round.deferred if pending else round.nobody
+            step(
+                zero,
+                every.chunk.size - 1,
+                mode,
+                belief,
+                slope,
+                waiting,
+                messages,
+                every,
+                tables,
+                edges,
+            )
+        worst = _agree(track, belief, messages, round, kappa, tables, edges)
+        done, needed, pending = i + 1, 1, round.gap.size > 0
+        if mode == SQUARED:
+            square, cross = 0.0, 0.0
+            for r in range(weights.size):
+                square += weights[r] * slope.square[r]
+                cross += weights[r] * slope.cross[r]
+            sums[i, 0], sums[i, 1] = square, cross
+        if worst > allowed and most > 1:
+            more, worst = sweeps(
+                most - 1, allowed, pending, track, belief, messages, round, kappa, tables, edges,
+            )  # fmt: skip
+            needed += more
+        if needed > 2 and not ahead:
+            break
+    return done, needed, worst

@@ -11,6 +11,9 @@ Offsets are unsigned inside the loops, and whole tables are sliced first: an ind
 the compiler add a wrap-around to every access and keep the loop scalar.
 """
 
+# pyright: reportCallIssue=false
+# An intrinsic is called without the typing context that its definition takes.
+
 from __future__ import annotations
 
 from math import log as scalar_log
@@ -18,8 +21,14 @@ from typing import Any, NamedTuple
 
 from numba import njit, uint64
 
-from consilience.kernels.fixed_rows import multiply_three, sum_three
 from consilience.kernels.options import LOOP
+from consilience.kernels.vectors import (
+    add_row_to_one,
+    add_row_to_two,
+    multiply_row_by_one,
+    multiply_row_by_two,
+    prefetch,
+)
 
 FLOOR = 1e-100
 """Smallest value that a cell that is not a structural zero can take, so that it can come back."""
@@ -67,23 +76,12 @@ class Work(NamedTuple):
     edge: Any
 
 
-@njit(**LOOP)
-def _first_kept(first: int, last: int, edge: Any, kind: Any) -> int:
-    """The position after the last edge of kind 0 among edge[first:last]."""
-    middle = first
-    for f in range(first, last):
-        if kind[edge[f]] == 0:
-            middle = f + 1
-    return middle
-
-
-# -- sum down -------------------------------------------------------------------------------------------
 # The loops below take the arrays of `Edges` one by one: read out of a tuple once per row they would cost more than the row.
 
 
 @njit(**LOOP)
 def sum_down(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, edge: Any, edges: Edges
+    x: Any, at: int, rows: int, inner: int, msg: Any, first: int, last: int, edge: Any, edges: Edges
 ) -> None:
     """Sum the region's table at x[at:] down each of its edges `edge[first:last]`, those of kind 0 listed first.
 
@@ -96,215 +94,104 @@ def sum_down(
         edges.width,
         edges.maps,
     )
-    at, rows, inner = uint64(at), uint64(rows), uint64(inner)
+    start, count, n = uint64(at), uint64(rows), uint64(inner)
+    middle = first
     for f in range(first, last):
-        to = uint64(msg_at[edge[f]])
-        for c in range(uint64(width[edge[f]])):
+        e = edge[f]
+        middle += 1 - kind[e]
+        to = uint64(msg_at[e])
+        for c in range(uint64(width[e])):
             msg[to + c] = 0.0
-    f = _first_kept(first, last, edge, kind)
-    if last - f == 2 and f - first == 1:
-        _sum_three(x, at, rows, inner, msg, first, edge, map_at, msg_at, maps)
-        f += 2
-    elif last - f >= 2:
-        _sum_two(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
-        f += 2
-    elif last - f == 1:
-        _sum_one(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
-        f += 1
-    elif f > first:
-        _sum_rows(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
-    for g in range(f, last):
-        _sum_one(x, at, rows, inner, msg, g, g, edge, map_at, msg_at, maps)
-
-
-@njit(**LOOP)
-def _sum_three(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
-) -> None:  # fmt: skip
-    """A table with all children but one attribute each: the shape of most work, so its three edges are unrolled."""
-    o, a, b = edge[first], edge[first + 1], edge[first + 2]
-    to_o, to_a, to_b = uint64(msg_at[o]), uint64(msg_at[a]), uint64(msg_at[b])
-    m_o, m_a, m_b = uint64(map_at[o]), uint64(map_at[a]), uint64(map_at[b])
-    if sum_three(x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps):
-        return
-    for i in range(rows):
-        src = at + i * inner
-        dst_a = to_a + uint64(maps[m_a + i]) * inner
-        dst_b = to_b + uint64(maps[m_b + i]) * inner
-        row = 0.0
-        for j in range(inner):
-            v = x[src + j]
-            row += v
-            msg[dst_a + j] += v
-            msg[dst_b + j] += v
-        msg[to_o + uint64(maps[m_o + i])] += row
-
-
-@njit(**LOOP)
-def _sum_two(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
-) -> None:  # fmt: skip
-    """Two kept edges, and the row sums of the edges of kind 0 before them."""
-    a, b = edge[middle], edge[middle + 1]
-    to_a, to_b, m_a, m_b = (
-        uint64(msg_at[a]),
-        uint64(msg_at[b]),
-        uint64(map_at[a]),
-        uint64(map_at[b]),
-    )
-    for i in range(rows):
-        src = at + i * inner
-        dst_a = to_a + uint64(maps[m_a + i]) * inner
-        dst_b = to_b + uint64(maps[m_b + i]) * inner
-        row = 0.0
-        for j in range(inner):
-            v = x[src + j]
-            row += v
-            msg[dst_a + j] += v
-            msg[dst_b + j] += v
-        for g in range(first, middle):
-            e = edge[g]
-            msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])] += row
-
-
-@njit(**LOOP)
-def _sum_one(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
-) -> None:  # fmt: skip
-    """One kept edge, and the row sums of the edges of kind 0 before it."""
-    a = edge[middle]
-    to_a, m_a = uint64(msg_at[a]), uint64(map_at[a])
-    for i in range(rows):
-        src = at + i * inner
-        dst_a = to_a + uint64(maps[m_a + i]) * inner
-        row = 0.0
-        for j in range(inner):
-            v = x[src + j]
-            row += v
-            msg[dst_a + j] += v
-        for g in range(first, middle):
-            e = edge[g]
-            msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])] += row
-
-
-@njit(**LOOP)
-def _sum_rows(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
-) -> None:  # fmt: skip
-    """The row sums of edges of kind 0 alone."""
-    for i in range(rows):
-        src = at + i * inner
-        row = 0.0
-        for j in range(inner):
-            row += x[src + j]
-        for g in range(first, middle):
-            e = edge[g]
-            msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])] += row
-
-
-# -- multiply up ----------------------------------------------------------------------------------------
+    f = middle
+    while f < last or (f == middle and middle > first):
+        kept = min(last - f, 2)
+        a = b = o = edge[first]
+        if kept > 0:
+            a = edge[f]
+        if kept == 2:
+            b = edge[f + 1]
+        to_a, to_b, to_o = uint64(msg_at[a]), uint64(msg_at[b]), uint64(msg_at[o])
+        m_a, m_b, m_o = uint64(map_at[a]), uint64(map_at[b]), uint64(map_at[o])
+        summed = middle - first if f == middle else 0
+        if kept == 2 and summed == 1:  # a triple and its pairs: most of the work
+            for i in range(count):
+                src = start + i * n
+                prefetch(x, src + count * n)
+                prefetch(x, src + count * n + n)
+                dst_a, dst_b = to_a + uint64(maps[m_a + i]) * n, to_b + uint64(maps[m_b + i]) * n
+                row = add_row_to_two(x, src, n, msg, dst_a, dst_b)
+                msg[to_o + uint64(maps[m_o + i])] += row
+            f += 2
+            continue
+        for i in range(count):
+            src = start + i * n
+            row = 0.0
+            if kept == 2:
+                dst_a, dst_b = to_a + uint64(maps[m_a + i]) * n, to_b + uint64(maps[m_b + i]) * n
+                row = add_row_to_two(x, src, n, msg, dst_a, dst_b)
+            elif kept == 1:
+                row = add_row_to_one(x, src, n, msg, to_a + uint64(maps[m_a + i]) * n)
+            else:
+                for j in range(n):
+                    row += x[src + j]
+            if summed > 0:
+                msg[to_o + uint64(maps[m_o + i])] += row
+            for g in range(first + 1, first + summed):
+                e = edge[g]
+                msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])] += row
+        f += max(kept, 1)
 
 
 @njit(**LOOP)
 def multiply_up(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, last: Any, edge: Any, edges: Edges, needed: Any
+    x: Any, at: int, rows: int, inner: int, msg: Any, first: int, last: int, edge: Any, edges: Edges, needed: Any
 ) -> None:  # fmt: skip
     """x *= every edge's message spread over the region's table at x[at:]; edges of kind 0 are listed first.
 
     The same cells of `needed` will be read next.
     """
     kind, map_at, msg_at, maps = edges.kind, edges.map_at, edges.msg_at, edges.maps
-    at, rows, inner = uint64(at), uint64(rows), uint64(inner)
-    f = _first_kept(first, last, edge, kind)
-    if last - f == 2 and f - first == 1:
-        _multiply_three(x, at, rows, inner, msg, first, edge, map_at, msg_at, maps, needed)
-        f += 2
-    elif last - f >= 2:
-        _multiply_two(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
-        f += 2
-    elif last - f == 1:
-        _multiply_one(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
-        f += 1
-    elif f > first:
-        _multiply_rows(x, at, rows, inner, msg, first, f, edge, map_at, msg_at, maps)
-    for g in range(f, last):
-        _multiply_one(x, at, rows, inner, msg, g, g, edge, map_at, msg_at, maps)
-
-
-@njit(**LOOP)
-def _multiply_three(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any, needed: Any
-) -> None:  # fmt: skip
-    """The unrolled case of `_sum_three`."""
-    o, a, b = edge[first], edge[first + 1], edge[first + 2]
-    to_o, to_a, to_b = uint64(msg_at[o]), uint64(msg_at[a]), uint64(msg_at[b])
-    m_o, m_a, m_b = uint64(map_at[o]), uint64(map_at[a]), uint64(map_at[b])
-    if multiply_three(x, at, rows, inner, msg, to_o, to_a, to_b, m_o, m_a, m_b, maps, needed):
-        return
-    for i in range(rows):
-        factor = msg[to_o + uint64(maps[m_o + i])]
-        src = at + i * inner
-        dst_a = to_a + uint64(maps[m_a + i]) * inner
-        dst_b = to_b + uint64(maps[m_b + i]) * inner
-        for j in range(inner):
-            x[src + j] *= factor * msg[dst_a + j] * msg[dst_b + j]
-
-
-@njit(**LOOP)
-def _multiply_two(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
-) -> None:  # fmt: skip
-    """Two kept edges, and the edges of kind 0 before them."""
-    a, b = edge[middle], edge[middle + 1]
-    to_a, to_b, m_a, m_b = (
-        uint64(msg_at[a]),
-        uint64(msg_at[b]),
-        uint64(map_at[a]),
-        uint64(map_at[b]),
-    )
-    for i in range(rows):
-        factor = 1.0
-        for g in range(first, middle):
-            e = edge[g]
-            factor *= msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])]
-        src = at + i * inner
-        dst_a = to_a + uint64(maps[m_a + i]) * inner
-        dst_b = to_b + uint64(maps[m_b + i]) * inner
-        for j in range(inner):
-            x[src + j] *= factor * msg[dst_a + j] * msg[dst_b + j]
-
-
-@njit(**LOOP)
-def _multiply_one(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
-) -> None:  # fmt: skip
-    """One kept edge, and the edges of kind 0 before it."""
-    a = edge[middle]
-    to_a, m_a = uint64(msg_at[a]), uint64(map_at[a])
-    for i in range(rows):
-        factor = 1.0
-        for g in range(first, middle):
-            e = edge[g]
-            factor *= msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])]
-        src = at + i * inner
-        dst_a = to_a + uint64(maps[m_a + i]) * inner
-        for j in range(inner):
-            x[src + j] *= factor * msg[dst_a + j]
-
-
-@njit(**LOOP)
-def _multiply_rows(
-    x: Any, at: Any, rows: Any, inner: Any, msg: Any, first: Any, middle: Any, edge: Any, map_at: Any, msg_at: Any, maps: Any
-) -> None:  # fmt: skip
-    """Edges of kind 0 alone."""
-    for i in range(rows):
-        factor = 1.0
-        for g in range(first, middle):
-            e = edge[g]
-            factor *= msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])]
-        src = at + i * inner
-        for j in range(inner):
-            x[src + j] *= factor
+    start, count, n = uint64(at), uint64(rows), uint64(inner)
+    middle = first
+    for f in range(first, last):
+        middle += 1 - kind[edge[f]]
+    f = middle
+    while f < last or (f == middle and middle > first):
+        kept = min(last - f, 2)
+        a = b = o = edge[first]
+        if kept > 0:
+            a = edge[f]
+        if kept == 2:
+            b = edge[f + 1]
+        to_a, to_b, to_o = uint64(msg_at[a]), uint64(msg_at[b]), uint64(msg_at[o])
+        m_a, m_b, m_o = uint64(map_at[a]), uint64(map_at[b]), uint64(map_at[o])
+        summed = middle - first if f == middle else 0
+        if kept == 2 and summed == 1:
+            for i in range(count):
+                src = start + i * n
+                prefetch(needed, src)
+                prefetch(needed, src + n)
+                dst_a, dst_b = to_a + uint64(maps[m_a + i]) * n, to_b + uint64(maps[m_b + i]) * n
+                multiply_row_by_two(x, src, n, msg, dst_a, dst_b, msg[to_o + uint64(maps[m_o + i])])
+            f += 2
+            continue
+        for i in range(count):
+            src = start + i * n
+            factor = 1.0
+            if summed > 0:
+                factor = msg[to_o + uint64(maps[m_o + i])]
+            for g in range(first + 1, first + summed):
+                e = edge[g]
+                factor *= msg[uint64(msg_at[e]) + uint64(maps[uint64(map_at[e]) + i])]
+            if kept == 2:
+                dst_a, dst_b = to_a + uint64(maps[m_a + i]) * n, to_b + uint64(maps[m_b + i]) * n
+                multiply_row_by_two(x, src, n, msg, dst_a, dst_b, factor)
+            elif kept == 1:
+                multiply_row_by_one(x, src, n, msg, to_a + uint64(maps[m_a + i]) * n, factor)
+            else:
+                for j in range(n):
+                    x[src + j] *= factor
+        f += max(kept, 1)
 
 
 # -- whole tables ---------------------------------------------------------------------------------------

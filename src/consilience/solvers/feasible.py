@@ -1,7 +1,8 @@
 """Points of the local polytope: from nearly consistent tables to tables that agree, and cells that cannot occur.
 
-Sweeps bring beliefs close (they are KL projections, so they keep zeros and stay near); the last digits come from
-rebuilding every child as its first parent's marginal, so that what is left is measured, not assumed.
+Sweeps bring beliefs close (they are KL projections, so they keep zeros and stay near). Where the sweeps that the work allows are
+not enough, the closest consistent tables are found in closed form, and mixed with uniform ones until none is negative. What is
+left is measured, not assumed.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ from typing import Any
 import numpy as np
 
 from consilience.domain import CliqueVector
-from consilience.errors import DomainError
+from consilience.errors import DomainError, RegionGraphError
+from consilience.kernels.cells import NONNEGATIVE
+from consilience.kernels.splitting import Roots
 from consilience.kernels.tables import FLOOR
 from consilience.loop import Goal, iterate
 from consilience.regions.region_graph import RegionGraph
+from consilience.regions.ties import Projection, Ties
 from consilience.regions.wiring import Wiring
 from consilience.solvers.convex_gbp import Beliefs, Sweeps
 
 POLISHED = 1e-11
 MOST_SWEEPS = 20_000
+FEW_SWEEPS, FREE_CELLS = 20, 20_000_000
+"""Sweeps that the end of a solve may always take, or as many as visit this many cells; besides, one per iteration."""
 FEASIBLE = 1e-9
 
 
@@ -31,21 +37,66 @@ def polish_tables(graph: RegionGraph, roots: CliqueVector) -> tuple[CliqueVector
     for r in graph.roots:
         vector[graph.regions[r]][...] = roots[graph.regions[r]]
     graph.sum_from_parents(vector)
+    violation = graph.local_polytope_violation(vector)
+    if violation <= POLISHED:
+        return vector, violation
     beliefs = Beliefs.uniform(wiring)
     beliefs.tau = np.maximum(wiring.enter(vector), FLOOR)
     beliefs.settle()
     return polish(graph, beliefs, limit=2000)
 
 
+def sweeps_allowed(graph: RegionGraph, iterations: int) -> int:
+    """Sweeps at the end of a solve of so many iterations: by counted work, so that the end never outweighs the solve by far."""
+    return min(MOST_SWEEPS, iterations + max(FEW_SWEEPS, FREE_CELLS // graph.cells))
+
+
 def polish(
     graph: RegionGraph, beliefs: Beliefs, limit: int = MOST_SWEEPS
 ) -> tuple[CliqueVector, float]:
-    """Consistent, non-negative tau and the violation that is left; the given beliefs stay as they are."""
+    """Non-negative tau and the violation that is left after at most so many sweeps; the given beliefs stay as they are."""
     state = beliefs.copy()
-    iterate(Sweeps(state, "sequential"), limit=limit, tolerance=POLISHED, goal=Goal.VIOLATION)
+    sweeps = Sweeps(state, "sequential", POLISHED)
+    iterate(sweeps, limit=limit, tolerance=POLISHED, goal=Goal.VIOLATION)
     state.settle()
     tau = state.marginals()
     return tau, graph.local_polytope_violation(tau)
+
+
+def polish_within(
+    graph: RegionGraph, beliefs: Beliefs, iterations: int
+) -> tuple[CliqueVector, float]:
+    """`polish` within what a solve of so many iterations allows, and the rest in closed form where the graph has one."""
+    tau, violation = polish(graph, beliefs, sweeps_allowed(graph, iterations))
+    if violation <= FEASIBLE:
+        return tau, violation
+    try:
+        ties = Ties.of(graph)
+    except RegionGraphError:  # no closed form: what is left is reported
+        return tau, violation
+    other = _projected(graph, ties, tau)
+    left = graph.local_polytope_violation(other)
+    return (other, left) if left < violation else (tau, violation)
+
+
+def _projected(graph: RegionGraph, ties: Ties, tau: CliqueVector) -> CliqueVector:
+    """The closest consistent tables (Euclidean), mixed with uniform ones until nothing is negative."""
+    wiring = Wiring.of(graph)
+    values, cells = wiring.enter(tau), ties.roots.cells
+    is_root = np.zeros(len(graph.regions), bool)
+    is_root[graph.roots] = True
+    inside = np.repeat(is_root, wiring.tables.cells)
+    x, y, count = np.empty(ties.roots.length), values[inside], len(cells)
+    projection = Projection(ties)
+    projection.weigh(np.ones(count))
+    # With mix 0 the data y themselves are projected; the state v is not read.
+    projection.project(Roots(y, x, y, x, np.full(count, NONNEGATIVE, np.int64), np.zeros(count)))
+    below = np.maximum(-np.minimum.reduceat(x, ties.roots.at), 0.0)
+    share = float((below / (below + 1.0 / cells)).max())
+    values[inside] = np.maximum((1.0 - share) * x + share * np.repeat(1.0 / cells, cells), 0.0)
+    out = wiring.leave(values)
+    graph.sum_from_parents(out)
+    return out
 
 
 # -- structural zeros: cells that cannot occur, as 0/1 tables on the regions ------------------------------

@@ -51,19 +51,19 @@ def mended(iteration: SplitIteration, share: float) -> tuple[Buffer, Buffer] | N
 
 def _moved(projection: Projection, v: Buffer, nodes: Buffer) -> tuple[Buffer, float, int]:
     """Tables with the given sums next to v, how much of the uniform table would make them non-negative, and rounds made."""
-    count = len(projection.ties.roots.at)
-    nothing, ones = np.zeros(count), np.ones(count)
-    mode = np.full(count, kernels.NONNEGATIVE, np.int64)
-    x = np.empty_like(v)
-    roots = Roots(v, np.zeros(0), v, x, v, mode, nothing, nothing, ones, ones)
+    tables = projection.ties.roots
+    ones = np.ones(len(tables.at))
+    x, mode = np.empty_like(v), np.full(len(tables.at), kernels.NONNEGATIVE, np.int64)
+    roots = Roots(v, np.zeros(0), v, x, mode, ones)
+    projection.weigh(ones)
     projection.target[...] = nodes
     left, rounds = np.inf, 0
     while left > 0.0 and rounds < MOST_ROUNDS:
         for i in range(LOOK):
-            projection.project(roots)
-            projection.spread(roots, 1.0, update=i < LOOK - 1)
+            projection.project(roots, 1.0 if i < LOOK - 1 else 0.0)
         rounds += LOOK
-        left = float(projection.stats[:, 6].max())
+        below = np.maximum(-np.minimum.reduceat(x, tables.at), 0.0)
+        left = float((below / (below + 1.0 / tables.cells)).max())
     return x, left, rounds
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from consilience.domain.cliques import Family, Ints, grouped, row_keys, starts
 
-AT_ONCE = 1 << 22
+AT_ONCE = 1 << 19
 """Cells that one step may copy beside the buffers."""
 FEW_RUNS = 64
 

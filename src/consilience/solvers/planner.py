@@ -21,7 +21,7 @@ CONSISTENCIES = ("global", "local", "factor")
 SOLVERS = ("splitting", "prox")
 
 # Buffers of one float64 per cell alive at the peak of a solve. Names, offsets and edges of cliques matter where these are small
-# and many: with all 1.3 million triples of 200 attributes of size 4 a reconstruction grew by 6.1 GB, 4.7 of them tables.
+# and many: with all 1.3 million triples of 200 attributes of size 4 a reconstruction grew by 6.0 GB, 4.7 of them tables.
 ROOT_BUFFERS = {"splitting": 5.0, "prox": 9.0}
 TIME_LIMIT = 10.0
 """Seconds that "auto" may spend on global consistency, by the plan's own estimate: operations counted, no clock read."""

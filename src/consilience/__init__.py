@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         CustomLoss,
         Loss,
         Measurement,
+        Measurements,
         SquaredLoss,
         estimate_total,
     )
@@ -58,6 +59,7 @@ __all__ = [
     "LeastSquares",
     "Loss",
     "Measurement",
+    "Measurements",
     "Model",
     "NormCut",
     "PossibleCells",
@@ -97,7 +99,7 @@ _HOMES = {
         "load", "plan", "reconstruct",
     ),
     "measurements": (
-        "AbsoluteLoss", "CustomLoss", "Loss", "Measurement", "SquaredLoss", "estimate_total",
+        "AbsoluteLoss", "CustomLoss", "Loss", "Measurement", "Measurements", "SquaredLoss", "estimate_total",
     ),
     "model": ("Model",),
     "privacy": ("Budget",),

@@ -12,7 +12,7 @@ is `regions.ties.Projection`, which does the pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,7 +26,7 @@ from consilience.kernels.cells import NONNEGATIVE
 from consilience.kernels.splitting import Roots
 from consilience.kernels.threads import spread
 from consilience.loop import Check, Goal, Stop, iterate
-from consilience.measurements import Measurement, SquaredLoss
+from consilience.measurements import Measurement, Measurements, SquaredLoss
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.ties import Projection, Ties
@@ -37,7 +37,7 @@ from consilience.status import CONVERGED
 class Views:
     """Tables of cliques in one engine buffer that can be made to agree. Cliques inside others are views like the rest."""
 
-    def __init__(self, domain: Domain, cliques: tuple[Clique, ...], weights: Buffer) -> None:
+    def __init__(self, domain: Domain, cliques: Sequence[Clique], weights: Buffer) -> None:
         graph = RegionGraph.saturated(domain, cliques)
         roots = [graph.regions[i] for i in graph.roots]
         known = set(roots)
@@ -86,7 +86,7 @@ SMALLEST = 1e-9
 
 def priview(
     domain: Domain,
-    measurements: Iterable[Measurement],
+    measurements: Iterable[Measurement] | Measurements,
     total: float | None = None,
     *,
     nonnegativity: Nonnegativity = "norm-cut",

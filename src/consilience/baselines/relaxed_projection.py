@@ -20,7 +20,7 @@ from consilience.kernels import products as kernels
 from consilience.kernels.products import adam_step
 from consilience.kernels.threads import spread
 from consilience.loop import Check, iterate
-from consilience.measurements import BoundLoss, Measurement, SquaredLoss
+from consilience.measurements import BoundLoss, Measurement, Measurements, SquaredLoss
 from consilience.progress import Progress
 from consilience.regions.wiring import Ints
 
@@ -147,7 +147,7 @@ class Mixture:
 
 def relaxed_projection(
     domain: Domain,
-    measurements: Iterable[Measurement],
+    measurements: Iterable[Measurement] | Measurements,
     total: float | None = None,
     *,
     components: int = 100,
@@ -171,7 +171,7 @@ def relaxed_projection(
     wiring = ProductWiring.of(Layout(domain, loss.cliques))
     bound = loss.bind(wiring.layout)
     # Adam does not see the loss's scale but for TINY: take the paper's, where the smallest noise is one count.
-    scale = min(m.stddev for m in loss.measurements) ** 2
+    scale = float(loss.measurements.stddevs.min()) ** 2
     phi = SPREAD * np.random.default_rng(seed).standard_normal((wiring.length, components))
     run = iterate(
         _Adam(wiring, bound, scale, rate, phi),

@@ -17,7 +17,7 @@ from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
 from consilience.fits import LeastSquares, NormCut, Shrunk
 from consilience.markup import html_table
-from consilience.measurements import BoundMeasurement, Measurement, SquaredLoss
+from consilience.measurements import BoundMeasurement, Measurement, Measurements, SquaredLoss
 from consilience.progress import Progress, Step
 
 COLUMNS = (
@@ -117,11 +117,11 @@ class Comparison:
         return "\n".join(text)
 
 
-Method = Callable[[Domain, Sequence[Measurement], float], Answers]
+Method = Callable[[Domain, Measurements, float], Answers]
 """Any `Fit`, any baseline, any function from measurements and a total to answers."""
 
 
-def noisy(domain: Domain, measurements: Sequence[Measurement], total: float) -> Answers:
+def noisy(domain: Domain, measurements: Measurements, total: float) -> Answers:
     """The measured tables as they are, several of one clique averaged by their precision."""
     part = SquaredLoss(domain, measurements, total).separable()
     if part.rest:
@@ -160,7 +160,7 @@ NAN = float("nan")
 
 def compare(
     domain: Domain,
-    measurements: Iterable[Measurement],
+    measurements: Iterable[Measurement] | Measurements,
     *,
     total: float | None = None,
     truth: CliqueVector | None = None,
@@ -175,8 +175,8 @@ def compare(
     by `seed`, Gaussian noise only) and judged by what was held back. methods: names, or names with functions
     (domain, measurements, total) -> answers. progress sees each method as a stage.
     """
-    listed = list(measurements)
-    loss = SquaredLoss(domain, listed, total)
+    columns = Measurements.of(domain, measurements)
+    loss = SquaredLoss(domain, columns, total)
     chosen = _chosen(methods)
     _check_truth(truth, loss.cliques)
     halves = None if truth is not None else _thinned(loss.measurements, seed)
@@ -187,7 +187,7 @@ def compare(
             progress(Step(name, number, len(chosen)))
         began = perf_counter()
         try:
-            found = method(domain, listed, loss.total)
+            found = method(domain, columns, loss.total)
         except ConsilienceError as why:
             rows.append(Row(name, refused=str(why)))
             continue
@@ -269,22 +269,17 @@ def _violation(found: Answers, cliques: Sequence[Clique]) -> float:
 
 # -- validation without the truth ----------------------------------------------------------------------
 
-Halves = tuple[list[Measurement], list[BoundMeasurement]]
+Halves = tuple[Measurements, Measurements]
 
 
-def _thinned(measurements: Sequence[BoundMeasurement], seed: int) -> Halves | None:
+def _thinned(measured: Measurements, seed: int) -> Halves | None:
     """y + sigma g to fit and y - sigma g to judge: independent for Gaussian noise, None for any other."""
-    if any(m.noise != "gaussian" for m in measurements):
+    if any(noise != "gaussian" for noise, _ in measured.kinds):
         return None
-    rng = np.random.default_rng(seed)
-    fit: list[Measurement] = []
-    judge: list[BoundMeasurement] = []
-    for m in measurements:
-        g = m.stddev * rng.standard_normal(m.values.shape)
-        wide = m.stddev * 2**0.5
-        fit.append(Measurement(m.clique, m.values + g, stddev=wide, query=m.query))
-        judge.append(BoundMeasurement(m.clique, m.values - g, wide, m.noise, m.query))
-    return fit, judge
+    wide = np.repeat(measured.stddevs, np.diff(measured.at))
+    g = wide * np.random.default_rng(seed).standard_normal(len(wide))
+    y, more = measured.values, measured.stddevs * 2**0.5
+    return measured.replaced(y + g, more), measured.replaced(y - g, more)
 
 
 def _validated(method: Method, domain: Domain, halves: Halves, total: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,36 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.cliques import Cliques, Family, Holders, starts
 from consilience.domain.domain import Clique, Domain, names_of
 from consilience.errors import DomainError
-
-
-class Holders:
-    """An inverted index of a list of cliques. Attributes may be names or positions, as long as questions use the same."""
-
-    def __init__(self, cliques: Iterable[Iterable[Hashable]]) -> None:
-        found: dict[Hashable, set[int]] = {}
-        count = 0
-        for i, clique in enumerate(cliques):
-            count += 1
-            for a in clique:
-                found.setdefault(a, set()).add(i)
-        self._every = frozenset(range(count))
-        self._by_attribute = {a: frozenset(s) for a, s in found.items()}
-
-    def of(self, attributes: Iterable[Hashable]) -> frozenset[int]:
-        """The numbers of all cliques that hold every one of these attributes; all cliques hold the empty set."""
-        sets = [self._by_attribute.get(a, frozenset()) for a in attributes]
-        return frozenset.intersection(*sets) if sets else self._every
-
-    def touching(self, attributes: Iterable[Hashable]) -> frozenset[int]:
-        """The numbers of all cliques that hold at least one of these attributes."""
-        return frozenset().union(*(self._by_attribute.get(a, frozenset()) for a in attributes))
-
-    def smallest(self, attributes: Iterable[Hashable], sizes: Sequence[int]) -> int | None:
-        """Among the cliques that hold these attributes the one of least size, the first of equals; None if none does."""
-        return min(self.of(attributes), key=lambda i: (sizes[i], i), default=None)
-
 
 Buffer = NDArray[np.float64]
 Scalar = int | float | np.floating
@@ -62,54 +35,40 @@ class Layout:
     """
 
     domain: Domain
-    cliques: tuple[Clique, ...]
-    shapes: tuple[tuple[int, ...], ...]
+    cliques: Cliques
     offsets: NDArray[np.int64]
-    index: Mapping[Clique, int]
 
     def __init__(self, domain: Domain, cliques: Iterable[Iterable[str]]) -> None:
-        canonical = tuple(dict.fromkeys(domain.clique(c) for c in cliques))
-        sizes = domain.sizes
-        shapes = tuple(tuple([sizes[a] for a in c]) for c in canonical)
-        cells = np.fromiter((_product(s) for s in shapes), dtype=np.int64, count=len(shapes))
+        canonical = Cliques.of(domain, cliques).distinct()
         object.__setattr__(self, "domain", domain)
         object.__setattr__(self, "cliques", canonical)
-        object.__setattr__(self, "shapes", shapes)
-        object.__setattr__(
-            self, "offsets", np.concatenate([[0], np.cumsum(cells)]).astype(np.int64)
-        )
-        object.__setattr__(self, "index", {c: i for i, c in enumerate(canonical)})
+        object.__setattr__(self, "offsets", starts(canonical.sizes))
 
     @property
     def cells(self) -> int:
         return int(self.offsets[-1])
 
+    @cached_property
+    def shapes(self) -> Family:
+        """The shape of each table, a sequence of tuples."""
+        return self.cliques.sets.renamed(np.array(self.domain.shape))
+
+    @property
+    def index(self) -> Mapping[Clique, int]:
+        """The number of each clique."""
+        return self.cliques.places
+
     def home(self, clique: Clique) -> int | None:
         """The number of the first smallest clique that holds the given one; None if none does."""
         found = self.index.get(clique)
-        return self.holders.smallest(clique, self._sizes) if found is None else found
+        return self.holders.smallest(clique, self.cliques.sizes) if found is None else found
 
-    @cached_property
+    @property
     def holders(self) -> Holders:
-        return Holders(self.cliques)
-
-    @cached_property
-    def _sizes(self) -> list[int]:
-        return np.diff(self.offsets).tolist()
+        return self.cliques.holders
 
     def same_as(self, other: Layout) -> bool:
         return self is other or (self.domain == other.domain and self.cliques == other.cliques)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    n = 1
-    for s in shape:
-        n *= s
-    if n >= 2**62:
-        raise DomainError(
-            f"a table must fit in memory, got one of shape {shape}; use smaller cliques"
-        )
-    return n
 
 
 class OverCliques:
@@ -122,7 +81,7 @@ class OverCliques:
         return self.layout.domain
 
     @property
-    def cliques(self) -> tuple[Clique, ...]:
+    def cliques(self) -> Cliques:
         return self.layout.cliques
 
 
@@ -178,7 +137,10 @@ class CliqueVector(OverCliques):
 
     def __getitem__(self, attributes: Iterable[str]) -> Buffer:
         """The table of a clique as a view, its axes in domain order."""
-        i = self._index(attributes)
+        return self.table(self._index(attributes))
+
+    def table(self, i: int) -> Buffer:
+        """The table of clique number i, a view."""
         lo, hi = self.layout.offsets[i], self.layout.offsets[i + 1]
         return self.values[lo:hi].reshape(self.layout.shapes[i])
 
@@ -198,7 +160,7 @@ class CliqueVector(OverCliques):
         target[...] = given.reshape(expected).transpose([order.index(a) for a in clique])
 
     def items(self) -> Iterator[tuple[Clique, Buffer]]:
-        return ((c, self[c]) for c in self.cliques)
+        return ((c, self.table(i)) for i, c in enumerate(self.cliques))
 
     def __repr__(self) -> str:
         return f"CliqueVector({len(self)} cliques, {self.values.size:,} cells)"
@@ -270,14 +232,15 @@ class CliqueVector(OverCliques):
     # -- helpers ---------------------------------------------------------------------------------
 
     def _index(self, attributes: Iterable[str]) -> int:
-        if isinstance(attributes, tuple) and attributes in self.layout.index:
-            return self.layout.index[attributes]
-        clique = self.domain.clique(attributes)
-        if clique not in self.layout.index:
-            raise DomainError(
-                f"the clique must be one of the vector's {len(self)} cliques, got {clique}"
-            )
-        return self.layout.index[clique]
+        found = self.layout.index.get(attributes) if isinstance(attributes, tuple) else None
+        if found is None:
+            clique = self.domain.clique(attributes)
+            found = self.layout.index.get(clique)
+            if found is None:
+                raise DomainError(
+                    f"the clique must be one of the vector's {len(self)} cliques, got {clique}"
+                )
+        return found
 
     def _operand(self, other: CliqueVector | Scalar) -> Any:
         if isinstance(other, CliqueVector):

@@ -60,6 +60,7 @@ class Domain:
 
     sizes: Mapping[str, int]
     _position: Mapping[str, int] = field(init=False)
+    _names: Clique = field(init=False)
 
     def __init__(self, sizes: Mapping[str, int] | Iterable[tuple[str, int]]) -> None:
         pairs = sizes.items() if isinstance(sizes, Mapping) else sizes
@@ -83,12 +84,13 @@ class Domain:
             raise DomainError("a domain must have at least one attribute, got none")
         object.__setattr__(self, "sizes", MappingProxyType(checked))
         object.__setattr__(self, "_position", {name: i for i, name in enumerate(checked)})
+        object.__setattr__(self, "_names", tuple(checked))
 
     # -- reading ---------------------------------------------------------------------------------
 
     @property
     def attributes(self) -> Clique:
-        return tuple(self.sizes)
+        return self._names
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -133,8 +135,17 @@ class Domain:
 
     def clique(self, attributes: str | Iterable[str]) -> Clique:
         """The canonical clique of a set of attributes: domain order, duplicates removed."""
-        names = {self._known(a) for a in names_of(attributes)}
-        return tuple(sorted(names, key=self._position.__getitem__))
+        given, place = names_of(attributes), self._position
+        try:
+            order = sorted({place[a] for a in given})
+        except (KeyError, TypeError):
+            order = sorted({place[self._known(a)] for a in given})
+        return tuple([self._names[i] for i in order])
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """The place of every attribute."""
+        return self._position
 
     def axes(self, clique: Clique) -> tuple[int, ...]:
         return tuple(self.position(a) for a in clique)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from consilience.domain.cliques import Cliques, Family, row_keys, subsets_of
 from consilience.domain.domain import Clique, Domain, whole_number
 from consilience.errors import DomainError
 
@@ -105,42 +106,20 @@ def random_marginals(domain: Domain, k: int, count: int, seed: int) -> Workload:
     return Workload(domain, chosen)
 
 
-def maximal(domain: Domain, cliques: Iterable[Iterable[str]]) -> tuple[Clique, ...]:
+def maximal(domain: Domain, cliques: Iterable[Iterable[str]]) -> Cliques:
     """The cliques that no other one contains, each once, in order of first appearance."""
-    canonical = list(dict.fromkeys(domain.clique(c) for c in cliques))
-    holders: dict[str, set[int]] = {}
-    kept: list[Clique] = []
-    longest = max(map(len, canonical), default=0)  # nothing contains one of these
-    for i in sorted(range(len(canonical)), key=lambda i: -len(canonical[i])):
-        clique = canonical[i]
-        # Contained in a kept clique iff some kept clique holds every attribute of it.
-        common = (
-            set[int]()
-            if len(clique) == longest
-            else set.intersection(*(holders.get(a, set()) for a in clique))
-            if clique
-            else set(range(len(kept)))
-        )
-        if common:
-            continue
-        for a in clique:
-            holders.setdefault(a, set()).add(len(kept))
-        kept.append(clique)
-    keep = set(kept)
-    return tuple(c for c in canonical if c in keep)
+    return Cliques.of(domain, cliques).maximal()
 
 
-def closure(domain: Domain, cliques: Iterable[Iterable[str]]) -> tuple[Clique, ...]:
+def closure(domain: Domain, cliques: Iterable[Iterable[str]]) -> Cliques:
     """All subsets of the cliques, the empty one included, smaller ones first, then domain order."""
-    seen: dict[Clique, None] = {}
-    for given in cliques:
-        clique = domain.clique(given)
-        if clique in seen:
-            continue
-        for k in range(len(clique) + 1):
-            for subset in combinations(clique, k):
-                seen.setdefault(subset)
-    return tuple(sorted(seen, key=lambda c: (len(c), domain.axes(c))))
+    by_rank = Cliques.of(domain, cliques).sets.by_rank
+    parts = []
+    for size in range(max(by_rank, default=-1) + 1):
+        rows = [subsets_of(rows, size) for rank, (_, rows) in by_rank.items() if rank >= size]
+        every = np.concatenate(rows)
+        parts.append(every[np.unique(row_keys(every), return_index=True)[1]])
+    return Cliques(domain, Family.joined(Family.of_rows(p) for p in parts))
 
 
 def _check_order(domain: Domain, k: int) -> None:

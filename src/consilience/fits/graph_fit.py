@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, Domain
+from consilience.domain import Buffer, Clique, Cliques, Domain
 from consilience.errors import ConsilienceError, MeasurementError, RegionGraphError
 from consilience.measurements import SquaredLoss
 from consilience.model.diagnostics import Diagnostics, Trace
@@ -79,7 +79,7 @@ class GraphFit(Fit):
 
     def _plan(self, domain: Domain, cliques: Iterable[Clique], load: Load) -> Plan:
         """The plan before the masks are looked at, which the solver does as well."""
-        measured = tuple(dict.fromkeys(c for c in cliques if c))
+        measured = Cliques.of(domain, cliques).distinct(empty=False)
         if not measured:
             raise MeasurementError(
                 "a reconstruction must have at least one measurement of a marginal, got none"
@@ -103,12 +103,12 @@ class GraphFit(Fit):
             self._check_roots(plan.graph, measured)
         return plan
 
-    def _check_roots(self, graph: RegionGraph, measured: tuple[Clique, ...]) -> None:
-        roots = (graph.regions[i] for i in graph.roots)
-        bare = next((r for r in roots if r not in measured), None)
-        if bare is not None:
+    def _check_roots(self, graph: RegionGraph, measured: Cliques) -> None:
+        roots = graph.root_cliques
+        bare = np.flatnonzero(measured.find(roots) < 0)
+        if len(bare):
             raise ConsilienceError(
-                f"{type(self).__name__} needs every region without parents measured, got {bare} unmeasured; "
+                f"{type(self).__name__} needs every region without parents measured, got {roots[bare[0]]} unmeasured; "
                 "use consistency='local'"
             )
 
@@ -220,7 +220,7 @@ def check_iterations(iterations: int | None) -> None:
         raise ConsilienceError(f"iterations must be at least 0, got {iterations}")
 
 
-def _check_covers(graph: RegionGraph, domain: Domain, cliques: Iterable[Clique]) -> None:
+def _check_covers(graph: RegionGraph, domain: Domain, cliques: Cliques) -> None:
     """Every measured clique must have a region that holds it, over the same domain."""
     if graph.domain != domain:
         raise RegionGraphError(

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from consilience.domain import Clique, Domain
+import numpy as np
+
+from consilience.domain import Clique, Cliques, Domain
 from consilience.errors import LossError
 from consilience.fits.graph_fit import (
     SplittingFit,
@@ -41,13 +43,14 @@ class LaplaceLikelihood(SplittingFit):
 
     def _plan(self, domain: Domain, cliques: Iterable[Clique], load: Load) -> Plan:
         """Refuses here what the solver would, so that a mechanism hears of it before it spends."""
-        listed = tuple(cliques)
+        listed = Cliques.of(domain, cliques)
         plan = super()._plan(domain, listed, load)
-        roots = {plan.graph.regions[i] for i in plan.graph.roots}
-        inside = next((c for c in listed if c and c not in roots), None)
-        if inside is not None:
+        inside = np.flatnonzero(
+            (plan.graph.root_cliques.find(listed) < 0) & (listed.sets.ranks > 0)
+        )
+        if len(inside):
             raise LossError(
-                f"LaplaceLikelihood takes tables measured plainly and once, none inside another region, got {inside}; "
+                f"LaplaceLikelihood takes tables measured plainly and once, none inside another region, got {listed[inside[0]]}; "
                 "leave it out, or use another fit, such as LeastSquares"
             )
         return plan

@@ -13,8 +13,7 @@ from consilience.fits.norm_cut import NormCut
 from consilience.fits.possible_cells import PossibleCells
 from consilience.fits.selection_likelihood import SelectionLikelihood
 from consilience.fits.shrunk import Shrunk
-from consilience.measurements import Measurement
-from consilience.measurements.measurement import bind_all
+from consilience.measurements import Measurement, Measurements
 from consilience.model.files import read
 from consilience.model.fit import Fit
 from consilience.model.model import Model
@@ -58,7 +57,7 @@ OF_LEAST_SQUARES = (
 
 def reconstruct(
     domain: Domain,
-    measurements: Iterable[Measurement],
+    measurements: Iterable[Measurement] | Measurements,
     total: float | None = None,
     fit: Fit = DEFAULT,
     progress: Progress | None = None,
@@ -76,15 +75,15 @@ def reconstruct(
 
 def plan(
     domain: Domain,
-    measurements: Iterable[Measurement],
+    measurements: Iterable[Measurement] | Measurements,
     fit: Fit = DEFAULT,
     total: float | None = None,
     **old: object,
 ) -> Plan:
     """What `reconstruct` would do with the same arguments, without doing it."""
     _refuse_old("plan", old)
-    bound = bind_all(domain, measurements)
-    return checked_fit(fit).plan(domain, [m.clique for m in bound], Load.of(bound, total))
+    bound = Measurements.of(domain, measurements)
+    return checked_fit(fit).plan(domain, bound.cliques, Load.of(bound, total))
 
 
 def load(path: str | os.PathLike[str]) -> Model:

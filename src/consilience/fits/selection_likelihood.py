@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, CliqueVector, Domain
+from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.measurements import Measurement
+from consilience.measurements import Measurement, Measurements
 from consilience.measurements.measurement import Noise
 from consilience.measurements.selections import SelectionLoss, Selections
 from consilience.model.diagnostics import Diagnostics
@@ -64,7 +64,7 @@ class SelectionLikelihood(Fit):
         raise MeasurementError(f"{ONLY_CHOICES}, got tables with {noise} noise; {OTHERS}")
 
     def plan(self, domain: Domain, cliques: Iterable[Clique], load: Load = USUAL_LOAD) -> Plan:
-        listed = tuple(cliques)
+        listed = Cliques.of(domain, cliques)
         if isinstance(self.consistency, RegionGraph):
             return plan_for_graph(self.consistency, listed, "prox", self.memory)
         kind = "local" if self.consistency == "auto" else self.consistency
@@ -73,7 +73,7 @@ class SelectionLikelihood(Fit):
     def __call__(
         self,
         domain: Domain,
-        measurements: Iterable[Measurement] | Selections,
+        measurements: Iterable[Measurement] | Measurements | Selections,
         total: float | None = None,
         *,
         warm: Model | None = None,
@@ -107,7 +107,15 @@ class SelectionLikelihood(Fit):
             plan, solution.method, status.name, status.advice, status.converged, solution.objective, solution.bound,
             solution.violation, solution.iterations, solution.seconds, work=solution.work,
         )  # fmt: skip
-        return Model(domain, float(total), graph, solution.tau, (), diagnostics, self)
+        return Model(
+            domain,
+            float(total),
+            graph,
+            solution.tau,
+            Measurements.of(domain, (), empty=True),
+            diagnostics,
+            self,
+        )
 
 
 def _start(domain: Domain, records: np.ndarray, graph: RegionGraph, blend: float) -> CliqueVector:

@@ -3,15 +3,11 @@
 from consilience.measurements.custom import CustomLoss, jax_loss
 from consilience.measurements.loss import BoundLoss, Loss
 from consilience.measurements.losses import AbsoluteLoss, Separable, SquaredLoss
-from consilience.measurements.measurement import (
-    BoundMeasurement,
-    Measurement,
-    Noise,
-    Total,
-    estimate_total,
-)
+from consilience.measurements.measurement import BoundMeasurement, Measurement, Noise
+from consilience.measurements.measurements import Measurements
 from consilience.measurements.queries import Dense, Identity, Operator, Query, Sparse, as_query
 from consilience.measurements.structured import Kronecker, Prefix, Ranges
+from consilience.measurements.total import Total, estimate_total
 
 __all__ = [
     "AbsoluteLoss",
@@ -23,6 +19,7 @@ __all__ = [
     "Kronecker",
     "Loss",
     "Measurement",
+    "Measurements",
     "Noise",
     "Operator",
     "Prefix",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, CliqueVector, Domain, Layout
+from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError, LossError
 from consilience.measurements.loss import BoundLoss, Loss, Route, check_domain, routes
 
@@ -31,7 +31,7 @@ class CustomLoss(Loss):
 
     fn: LossFunction
     domain: Domain
-    cliques: tuple[Clique, ...]
+    cliques: Cliques
     _layout: Layout
     _smoothness: float | None
 

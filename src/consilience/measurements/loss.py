@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from consilience.domain import Buffer, Clique, CliqueVector, Domain, Layout
+from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain, Layout
 from consilience.errors import DomainError
 
 
@@ -32,7 +32,7 @@ class Loss(ABC):
 
     domain: Domain
     """The domain of the cliques."""
-    cliques: tuple[Clique, ...]
+    cliques: Cliques
     """The cliques whose marginals the loss reads."""
 
     @property

@@ -9,21 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Clique, CliqueVector, Domain, Layout, dot
+from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain, Layout, dot
+from consilience.domain.moves import cells_of
 from consilience.errors import LossError
 from consilience.measurements.loss import BoundLoss, Loss, Route, check_domain, routes
-from consilience.measurements.measurement import (
-    BoundMeasurement,
-    Measurement,
-    bind_all,
-    checked_total,
-)
+from consilience.measurements.measurement import BoundMeasurement, Measurement
+from consilience.measurements.measurements import Measurements
 from consilience.measurements.queries import Identity, Query
+from consilience.measurements.total import checked_total
 
 
 class Penalty(ABC):
@@ -89,20 +87,30 @@ class Term:
     scale: float
 
 
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """Whole tables of distinct cliques, the residuals of table i divided by scales[i]."""
+
+    tables: CliqueVector
+    scales: Buffer
+
+
 def smoothness(
-    homes: Iterable[object], terms: Iterable[Term], penalty: Penalty, total: float
+    homes: NDArray[np.int64], squares: Buffer, penalty: Penalty, total: float
 ) -> float | None:
-    """N^2 max(f'') max_r sum_{j routed to r} ||Q_j||_{1->2}^2 / s_j^2.
+    """N^2 max(f'') max_r sum_{j routed to r} ||Q_j||_{1->2}^2 / s_j^2; `squares` are the terms of the sum.
 
     For a change d of tau, ||Q_j P_j d_r||_2 <= ||Q_j||_{1->2} ||d_r||_1, as P_j does not increase
     the 1-norm.
     """
     if penalty.curvature is None:
         return None
-    load: dict[object, float] = {}
-    for home, term in zip(homes, terms, strict=True):
-        load[home] = load.get(home, 0.0) + (term.query.column_norm / term.scale) ** 2
-    return total**2 * penalty.curvature * max(load.values(), default=0.0)
+    load = np.bincount(homes, squares) if len(homes) else np.zeros(1)
+    return float(total**2 * penalty.curvature * load.max())
+
+
+def _squares(terms: Iterable[Term]) -> list[float]:
+    return [(term.query.column_norm / term.scale) ** 2 for term in terms]
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,44 +161,65 @@ class BoundResidualLoss(BoundLoss):
 
 
 def bind_terms(
-    layout: Layout, terms: Sequence[Term], penalty: Penalty, total: float, constant: float
+    layout: Layout,
+    plain: Plain,
+    rest: Sequence[Term],
+    penalty: Penalty,
+    total: float,
+    constant: float,
 ) -> BoundResidualLoss:
-    """Compile the terms for a layout."""
+    """Compile plain tables and further terms for a layout."""
+    home = layout.cliques.find(plain.tables.cliques)
+    here = np.flatnonzero(home >= 0)
+    terms = [*_as_terms(plain, np.flatnonzero(home < 0)), *rest]
     found = routes(layout, [t.clique for t in terms])
-    direct: dict[int, tuple[Route, Term]] = {}
     groups: dict[Clique, tuple[Route, list[Term]]] = {}
     for route, term in zip(found, terms, strict=True):
-        if route.exact and isinstance(term.query, Identity) and route.home not in direct:
-            direct[route.home] = route, term
-        else:
-            groups.setdefault(term.clique, (route, []))[1].append(term)
+        groups.setdefault(term.clique, (route, []))[1].append(term)
+    homes = np.concatenate([home[here], np.array([r.home for r in found], np.int64)])
+    squares = np.concatenate([plain.scales[here] ** -2.0, _squares(terms)])
     return BoundResidualLoss(
         layout,
-        smoothness([r.home for r in found], terms, penalty, total),
+        smoothness(homes, squares, penalty, total),
         penalty,
         total,
         constant,
-        _block([direct[i] for i in sorted(direct)]),
+        _block(layout, plain, here[np.argsort(home[here], kind="stable")], home),
         tuple((route, tuple(members)) for route, members in groups.values()),
     )
 
 
-def _block(direct: Sequence[tuple[Route, Term]]) -> _Block:
-    """Flat arrays for terms in layout order; a slice when their tables are neighbours."""
-    if not direct:
+def _as_terms(plain: Plain, which: NDArray[np.int64]) -> list[Term]:
+    tables, at = plain.tables, plain.tables.layout.offsets
+    return [
+        Term(
+            tables.cliques[i],
+            Identity(int(at[i + 1] - at[i])),
+            tables.values[at[i] : at[i + 1]],
+            float(plain.scales[i]),
+        )
+        for i in which.tolist()
+    ]
+
+
+def _block(
+    layout: Layout, plain: Plain, which: NDArray[np.int64], home: NDArray[np.int64]
+) -> _Block:
+    """Flat arrays for tables in layout order; a slice when they are neighbours."""
+    if not len(which):
         return _Block(slice(0, 0), np.zeros(0), 1.0)
-    first, last = direct[0][0], direct[-1][0]
-    if last.home - first.home + 1 == len(direct):
-        where = slice(first.lo, last.hi)
+    homes, counts = home[which], np.diff(plain.tables.layout.offsets)[which]
+    first, last = homes[0], homes[-1]
+    if last - first + 1 == len(which):
+        where = slice(int(layout.offsets[first]), int(layout.offsets[last + 1]))
     else:
-        where = np.concatenate([np.arange(route.lo, route.hi) for route, _ in direct])
-    scales = np.array([1 / term.scale for _, term in direct])
-    inverse = (
-        float(scales[0])
-        if np.ptp(scales) == 0
-        else np.repeat(scales, [r.hi - r.lo for r, _ in direct])
-    )
-    return _Block(where, np.concatenate([term.values for _, term in direct]), inverse)
+        where = cells_of(layout.offsets[homes], counts)
+    scales = 1 / plain.scales[which]
+    inverse = float(scales[0]) if np.ptp(scales) == 0 else np.repeat(scales, counts)
+    values = plain.tables.values
+    if not np.array_equal(which, np.arange(len(plain.scales))):
+        values = values[cells_of(plain.tables.layout.offsets[which], counts)]
+    return _Block(where, values, inverse)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,43 +246,41 @@ class SquaredLoss(Loss):
     """
 
     domain: Domain
-    cliques: tuple[Clique, ...]
-    measurements: tuple[BoundMeasurement, ...]
+    cliques: Cliques
+    measurements: Measurements
     total: float
     """The number of records that tables are scaled to."""
-    _merged: tuple[Term, ...]
+    _merged: Plain
     _rest: tuple[BoundMeasurement, ...]
     _constant: float
 
     def __init__(
-        self, domain: Domain, measurements: Iterable[Measurement], total: float | None = None
+        self,
+        domain: Domain,
+        measurements: Iterable[Measurement] | Measurements,
+        total: float | None = None,
     ) -> None:
-        bound = bind_all(domain, measurements)
+        bound = Measurements.of(domain, measurements)
         n = checked_total(total, bound)
-        repeated: dict[Clique, list[BoundMeasurement]] = {}
-        for m in bound:
-            if m.clique and m.is_identity:
-                repeated.setdefault(m.clique, []).append(m)
-        merged = [_merge(group) for group in repeated.values()]
-        constant = _on_total(_terms([m for m in bound if not m.clique]), Square(), n)
+        merged, spread = _merge(bound)
+        constant = _on_total(_terms(_of_total(bound)), Square(), n)
         object.__setattr__(self, "domain", domain)
-        object.__setattr__(self, "cliques", _cliques(bound))
+        object.__setattr__(self, "cliques", bound.cliques.distinct(empty=False))
         object.__setattr__(self, "measurements", bound)
         object.__setattr__(self, "total", n)
-        object.__setattr__(self, "_merged", tuple(term for term, _ in merged))
-        object.__setattr__(self, "_rest", tuple(m for m in bound if m.clique and not m.is_identity))
-        object.__setattr__(self, "_constant", constant + sum(spread for _, spread in merged))
+        object.__setattr__(self, "_merged", merged)
+        object.__setattr__(self, "_rest", tuple(m for m in _asked(bound) if m.clique))
+        object.__setattr__(self, "_constant", constant + spread)
 
     @property
     def smoothness(self) -> float | None:
         """N^2 max_c sum_{j on c} ||Q_j||_{1->2}^2 / sigma_j^2."""
-        terms = [*self._merged, *_terms(self._rest)]
-        return smoothness([t.clique for t in terms], terms, Square(), self.total)
+        return _smoothness(self.cliques, self._merged, _terms(self._rest), Square(), self.total)
 
     def bind(self, layout: Layout) -> BoundResidualLoss:
         check_domain(self, layout)
-        terms = [*self._merged, *_terms(self._rest)]
-        return bind_terms(layout, terms, Square(), self.total, self._constant)
+        rest = _terms(self._rest)
+        return bind_terms(layout, self._merged, rest, Square(), self.total, self._constant)
 
     def separable(self) -> Separable:
         """The part of L that is a squared distance per clique: weight N^2 / sigma^2, target y / N.
@@ -261,11 +288,8 @@ class SquaredLoss(Loss):
         L(tau) is its value at tau plus 1/2 ||N Q P tau - y||^2 / sigma^2 for each measurement of
         `rest`.
         """
-        layout = Layout(self.domain, [t.clique for t in self._merged])
-        values = [t.values for t in self._merged]
-        flat = np.concatenate(values) / self.total if values else None
-        weights = np.array([(self.total / t.scale) ** 2 for t in self._merged])
-        return Separable(weights, CliqueVector(layout, flat), self._rest, self._constant)
+        weights = np.square(self.total / self._merged.scales)
+        return Separable(weights, self._merged.tables / self.total, self._rest, self._constant)
 
     def __repr__(self) -> str:
         return f"SquaredLoss({len(self.measurements)} measurements, total {self.total:g})"
@@ -284,16 +308,18 @@ class AbsoluteLoss(Loss):
     """
 
     domain: Domain
-    cliques: tuple[Clique, ...]
-    measurements: tuple[BoundMeasurement, ...]
+    cliques: Cliques
+    measurements: Measurements
     total: float
     smoothing: float
+    _plain: Plain
+    _rest: tuple[BoundMeasurement, ...]
     _constant: float
 
     def __init__(
         self,
         domain: Domain,
-        measurements: Iterable[Measurement],
+        measurements: Iterable[Measurement] | Measurements,
         total: float | None = None,
         *,
         smoothing: float = 0.1,
@@ -303,33 +329,36 @@ class AbsoluteLoss(Loss):
                 f"smoothing must be finite and at least 0, got {smoothing}; it is in units of "
                 "the noise scale"
             )
-        bound = bind_all(domain, measurements)
+        bound = Measurements.of(domain, measurements)
         n = checked_total(total, bound)
-        on_total = _terms([m for m in bound if not m.clique], laplace=True)
+        on_total = _terms(_of_total(bound), laplace=True)
+        plain, others = _first_plain(bound)
         object.__setattr__(self, "domain", domain)
-        object.__setattr__(self, "cliques", _cliques(bound))
+        object.__setattr__(self, "cliques", bound.cliques.distinct(empty=False))
         object.__setattr__(self, "measurements", bound)
         object.__setattr__(self, "total", n)
         object.__setattr__(self, "smoothing", float(smoothing))
+        object.__setattr__(self, "_plain", Plain(plain.tables, plain.scales / sqrt(2)))
+        object.__setattr__(self, "_rest", tuple(bound[i] for i in others.tolist()))
         object.__setattr__(self, "_constant", _on_total(on_total, Huber(float(smoothing)), n))
 
     @property
     def smoothing_gap(self) -> float:
         """The exact absolute loss is between L and L + smoothing_gap."""
-        return 0.5 * self.smoothing * sum(m.query.rows for m in self.measurements)
+        return 0.5 * self.smoothing * len(self.measurements.values)
 
     @property
     def smoothness(self) -> float | None:
         """N^2 / smoothing * max_c sum_{j on c} ||Q_j||_{1->2}^2 / b_j^2."""
-        terms = self._active()
-        return smoothness([t.clique for t in terms], terms, Huber(self.smoothing), self.total)
+        rest = _terms(self._rest, laplace=True)
+        return _smoothness(self.cliques, self._plain, rest, Huber(self.smoothing), self.total)
 
     def bind(self, layout: Layout) -> BoundResidualLoss:
         check_domain(self, layout)
-        return bind_terms(layout, self._active(), Huber(self.smoothing), self.total, self._constant)
-
-    def _active(self) -> list[Term]:
-        return _terms([m for m in self.measurements if m.clique], laplace=True)
+        rest = _terms(self._rest, laplace=True)
+        return bind_terms(
+            layout, self._plain, rest, Huber(self.smoothing), self.total, self._constant
+        )
 
     def __repr__(self) -> str:
         return (
@@ -338,8 +367,23 @@ class AbsoluteLoss(Loss):
         )
 
 
-def _cliques(measurements: Iterable[BoundMeasurement]) -> tuple[Clique, ...]:
-    return tuple(dict.fromkeys(m.clique for m in measurements if m.clique))
+def _smoothness(
+    cliques: Cliques, plain: Plain, rest: Sequence[Term], penalty: Penalty, total: float
+) -> float | None:
+    """Where each clique of the loss is there itself."""
+    asked = np.array([cliques.places[t.clique] for t in rest], np.int64)
+    homes = np.concatenate([cliques.find(plain.tables.cliques), asked])
+    return smoothness(homes, np.concatenate([plain.scales**-2.0, _squares(rest)]), penalty, total)
+
+
+def _asked(bound: Measurements) -> list[BoundMeasurement]:
+    """Those through queries."""
+    return [bound[i] for i in sorted(bound.queries)]
+
+
+def _of_total(bound: Measurements) -> list[BoundMeasurement]:
+    """Those of no attributes."""
+    return [bound[i] for i in np.flatnonzero(bound.cliques.sets.ranks == 0).tolist()]
 
 
 def _terms(measurements: Iterable[BoundMeasurement], laplace: bool = False) -> list[Term]:
@@ -354,17 +398,45 @@ def _on_total(terms: Iterable[Term], penalty: Penalty, total: float) -> float:
     return sum(penalty.value((t.query.apply(n) - t.values) / t.scale) for t in terms)
 
 
-def _merge(group: Sequence[BoundMeasurement]) -> tuple[Term, float]:
-    """The weighted mean of measurements of one marginal, and their spread around it.
+def _first_plain(bound: Measurements) -> tuple[Plain, NDArray[np.int64]]:
+    """The first whole table of every clique, scaled by its standard deviation; and which other measurements there are."""
+    marginals = bound.cliques.sets.ranks > 0
+    plain = np.flatnonzero(bound.whole & marginals)
+    first = plain[bound.cliques.take(plain).sets.first_of_each()]
+    others = marginals.copy()
+    others[first] = False
+    layout = Layout(bound.domain, bound.cliques.take(first))
+    values = bound.values
+    if len(first) < len(bound):
+        values = values[cells_of(bound.at[first], layout.cliques.sizes)]
+    return Plain(CliqueVector(layout, values), bound.stddevs[first]), np.flatnonzero(others)
+
+
+def _merge(bound: Measurements) -> tuple[Plain, float]:
+    """The weighted mean of all whole tables of each clique, and what their spread around it adds to the loss.
 
     sum_j ||x - y_j||^2 / sigma_j^2 = W ||x - mean||^2 + sum_j ||y_j - mean||^2 / sigma_j^2, W =
     sum_j 1 / sigma_j^2.
     """
-    first = group[0]
-    if len(group) == 1:
-        return Term(first.clique, first.query, first.values, first.stddev), 0.0
-    values = np.stack([m.values for m in group])
-    precisions = np.array([m.stddev**-2.0 for m in group])
-    mean = precisions @ values / precisions.sum()
-    spread = 0.5 * float(precisions @ np.square(values - mean).sum(axis=1))
-    return Term(first.clique, first.query, mean, float(precisions.sum() ** -0.5)), spread
+    plain, others = _first_plain(bound)
+    again = others[bound.whole[others]]
+    if not len(again):
+        return plain, 0.0
+    cliques = plain.tables.cliques
+    which = np.flatnonzero(bound.whole & (bound.cliques.sets.ranks > 0))
+    place = cliques.find(bound.cliques.take(which))
+    many = np.bincount(place) > 1
+    which, place = which[many[place]], place[many[place]]
+    precision = bound.stddevs[which] ** -2.0
+    weight = np.bincount(place, precision, minlength=len(cliques))
+    counts = cliques.sizes[place]
+    given = bound.values[cells_of(bound.at[which], counts)]
+    cells = cells_of(plain.tables.layout.offsets[place], counts)
+    each = np.repeat(precision, counts)
+    sums = np.bincount(cells, each * given, minlength=plain.tables.layout.cells)
+    mean, there = plain.tables.values.copy(), np.repeat(many, cliques.sizes)
+    mean[there] = (sums / np.repeat(np.where(many, weight, 1.0), cliques.sizes))[there]
+    spread = 0.5 * dot(each, np.square(given - mean[cells]))
+    scales = plain.scales.copy()
+    scales[many] = weight[many] ** -0.5
+    return Plain(CliqueVector(plain.tables.layout, mean), scales), spread

@@ -1,24 +1,17 @@
-"""Measurement: y = Q x + noise for the table x of one clique, in counts; and the total that measurements tell."""
+"""Measurement: y = Q x + noise for the table x of one clique, in counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import fsum, isfinite, prod, sqrt
+from math import isfinite, prod, sqrt
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import DomainError, MeasurementError
-from consilience.measurements.queries import (
-    Identity,
-    LinearMap,
-    Operator,
-    Query,
-    as_query,
-    shortest_total,
-)
+from consilience.measurements.queries import Identity, Query, as_query
 from consilience.measurements.structured import Kronecker, Permuted
 
 Noise = Literal["gaussian", "laplace"]
@@ -133,6 +126,22 @@ class BoundMeasurement:
     query: Query
 
     @property
+    def attributes(self) -> Clique:
+        """What was measured, under the name that a Measurement has for it."""
+        return self.clique
+
+    def bind(self, domain: Domain) -> BoundMeasurement:
+        """Itself, if it is of this domain."""
+        if (
+            domain.clique(self.clique) != self.clique
+            or domain.size(self.clique) != self.query.cells
+        ):
+            raise DomainError(
+                f"a measurement must be over the domain {domain!r}, got one of {self.clique} of another"
+            )
+        return self
+
+    @property
     def scale(self) -> float:
         """b of Laplace noise with this standard deviation."""
         return self.stddev / sqrt(2)
@@ -140,28 +149,6 @@ class BoundMeasurement:
     @property
     def is_identity(self) -> bool:
         return isinstance(self.query, Identity)
-
-
-def bind_all(domain: Domain, measurements: Iterable[Measurement]) -> tuple[BoundMeasurement, ...]:
-    """Every measurement bound to the domain; at least one is needed."""
-    if isinstance(measurements, Measurement):
-        raise MeasurementError(
-            "measurements must be a list of Measurement, got a single one; wrap it in a list"
-        )
-    if not isinstance(measurements, Iterable):
-        raise MeasurementError(
-            f"measurements must be a list of Measurement, got {type(measurements).__name__}"
-        )
-    bound: list[BoundMeasurement] = []
-    for m in measurements:
-        if not isinstance(m, Measurement):
-            raise MeasurementError(
-                f"measurements must be a list of Measurement, got {type(m).__name__}"
-            )
-        bound.append(m.bind(domain))
-    if not bound:
-        raise MeasurementError("at least one measurement must be given, got none")
-    return tuple(bound)
 
 
 def _checked_values(names: tuple[str, ...], values: Any) -> Buffer:
@@ -194,95 +181,3 @@ def _checked_stddev(stddev: object) -> float:
             "the noise in counts"
         )
     return value
-
-
-@dataclass(frozen=True)
-class Total:
-    """An estimate of the number of records (never below 1) and its standard deviation.
-
-    `cliques` says how many measured cliques determine it. The standard deviation is that of the
-    unbiased estimate, before it is raised to 1 if it is below.
-    """
-
-    value: float
-    stddev: float
-    cliques: int
-
-
-def estimate_total(domain: Domain, measurements: Iterable[Measurement]) -> Total:
-    """N = max(1, sum_r w_r N_r / sum_r w_r), N_r estimated from clique r with variance 1 / w_r.
-
-    N_r is the best linear unbiased estimate from all measurements of clique r together. For plain
-    marginals N is then the best linear unbiased estimate from everything, because the sum of a
-    table is uncorrelated with all that tables tell beyond their sums. With other queries on
-    overlapping cliques it is unbiased but need not be the best. If no measurement determines the
-    total, that is an error: there is no default.
-    """
-    return total_of(bind_all(domain, measurements))
-
-
-def total_of(bound: Iterable[BoundMeasurement]) -> Total:
-    """`estimate_total` of measurements that are bound to their domain."""
-    groups: dict[Clique, list[BoundMeasurement]] = {}
-    for m in bound:
-        groups.setdefault(m.clique, []).append(m)
-    parts = [part for group in groups.values() if (part := _estimate(group)) is not None]
-    if not parts:
-        raise MeasurementError(
-            f"some measurement must determine the total, none of those on {len(groups)} cliques "
-            "does; give total=... or measure the sum of a table"
-        )
-    mean, variance = _combine(parts)
-    return Total(max(1.0, mean), sqrt(variance), len(parts))
-
-
-def checked_total(total: float | None, bound: Iterable[BoundMeasurement]) -> float:
-    """The total as given, or estimated when None is given."""
-    if total is None:
-        return total_of(bound).value
-    if not (isfinite(total) and total > 0):
-        raise MeasurementError(
-            f"total must be positive and finite, got {total}; leave it out to estimate it"
-        )
-    return float(total)
-
-
-def _combine(parts: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """The mean of independent estimates (value, variance) weighted by 1 / variance."""
-    pairs = list(parts)
-    precision = fsum(1 / variance for _, variance in pairs)
-    return fsum(value / variance for value, variance in pairs) / precision, 1 / precision
-
-
-def _estimate(group: list[BoundMeasurement]) -> tuple[float, float] | None:
-    """(value, variance) of the best estimate from one clique's measurements, None without one."""
-    if all(m.is_identity for m in group):
-        return _combine((float(m.values.sum()), m.stddev**2 * m.values.size) for m in group)
-    if len(group) == 1:
-        c = group[0].query.total_coefficients()
-        return (
-            None if c is None else (float(c @ group[0].values), group[0].stddev ** 2 * float(c @ c))
-        )
-    unit = min(m.stddev for m in group)  # only the ratios of the noise levels matter for c
-    c = shortest_total(_stack(group, unit))
-    if c is not None:
-        values = np.concatenate([m.values * (unit / m.stddev) for m in group])
-        return float(c @ values), unit**2 * float(c @ c)
-    # Not determined together, or too large and ill-conditioned to say: what each tells alone.
-    alone = [part for m in group if (part := _estimate([m])) is not None]
-    return _combine(alone) if alone else None
-
-
-def _stack(group: list[BoundMeasurement], unit: float) -> Operator:
-    """The queries of one clique below each other, scaled so that all noise has stddev `unit`."""
-    cuts = np.cumsum([m.query.rows for m in group])
-
-    def apply(x: Buffer) -> Buffer:
-        return np.concatenate([m.query.apply(x) * (unit / m.stddev) for m in group])
-
-    def adjoint(y: Buffer) -> Buffer:
-        parts = zip(group, np.split(y, cuts[:-1]), strict=True)
-        return np.add.reduce([m.query.adjoint(part) * (unit / m.stddev) for m, part in parts])
-
-    shape = (int(cuts[-1]), group[0].query.cells)
-    return Operator(LinearMap(shape, apply, adjoint))

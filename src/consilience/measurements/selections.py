@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Clique, Domain, Layout, OverCliques
+from consilience.domain import Buffer, Clique, Cliques, Domain, Layout, OverCliques
 from consilience.errors import LossError, MeasurementError
 from consilience.kernels import selections as kernels
 from consilience.kernels.threads import spread
@@ -87,7 +87,7 @@ class SelectionLoss(Loss):
 
     selections: Selections
     domain: Domain = field(init=False)
-    cliques: tuple[Clique, ...] = field(init=False)
+    cliques: Cliques = field(init=False)
 
     def __post_init__(self) -> None:
         if not len(self.selections):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from consilience.domain import Clique, Domain
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.measurements import Measurement, SquaredLoss
+from consilience.measurements import Measurement, Measurements, SquaredLoss
 from consilience.measurements.measurement import Noise
 from consilience.model.impossible import NOTHING, Masks
 from consilience.progress import Progress, quiet
@@ -51,7 +51,7 @@ class Fit(ABC):
     def __call__(
         self,
         domain: Domain,
-        measurements: Iterable[Measurement],
+        measurements: Iterable[Measurement] | Measurements,
         total: float | None = None,
         *,
         warm: Model | None = None,
@@ -63,8 +63,8 @@ class Fit(ABC):
         kind of fit, whose graph and state are kept as far as they still serve.
         """
         loss = SquaredLoss(domain, measurements, total)
-        for m in loss.measurements:
-            self.check(m.noise, query=not m.is_identity)
+        for noise, query in loss.measurements.kinds:
+            self.check(noise, query=query)
         return self.fitted(loss, total is not None, warm, progress or quiet)
 
     def fitted(

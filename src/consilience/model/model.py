@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
-from consilience.domain import Buffer, Clique, CliqueVector, Domain
+from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain
 from consilience.errors import ConsilienceError, DomainError
 from consilience.markup import html_table
-from consilience.measurements import BoundMeasurement, Query, as_query
+from consilience.measurements import Measurements, Query, as_query
 from consilience.memory import show_bytes
 from consilience.model.diagnostics import Diagnostics
 from consilience.model.files import write
@@ -46,7 +46,7 @@ class Model:
     total: float
     graph: RegionGraph
     tau: CliqueVector
-    measurements: tuple[BoundMeasurement, ...]
+    measurements: Measurements
     diagnostics: Diagnostics
     fit: Fit | None = None
     """The estimator that made it, which the bootstrap calls again."""
@@ -56,6 +56,11 @@ class Model:
     """The distribution over the whole domain that the tables were read off, where the fit kept one."""
     state: Any = None
     """What a warm start goes on from; not saved."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.measurements, Measurements):
+            columns = Measurements.of(self.domain, self.measurements, empty=True)
+            object.__setattr__(self, "measurements", columns)
 
     def marginal(self, attributes: str | Iterable[str], method: str = "auto") -> Buffer:
         """Expected counts over these attributes, axes in the order asked for; `trust(attributes)` says what they rest on.
@@ -275,10 +280,10 @@ class Model:
         """Write the model to one file (npz with JSON inside, no pickle), all of it or nothing."""
         write(path, self)
 
-    @property
-    def cliques(self) -> tuple[Clique, ...]:
+    @cached_property
+    def cliques(self) -> Cliques:
         """The measured cliques."""
-        return tuple(dict.fromkeys(m.clique for m in self.measurements if m.clique))
+        return self.measurements.cliques.distinct(empty=False)
 
     def __repr__(self) -> str:
         d = self.diagnostics

@@ -18,19 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from consilience.domain import Clique, CliqueVector, Domain, Layout
+from consilience.domain import Clique, Cliques, CliqueVector, Domain, Family, Layout
 from consilience.errors import ConsilienceError, ModelFileError
 from consilience.measurements import (
-    BoundMeasurement,
     Dense,
     Identity,
     Kronecker,
+    Measurements,
     Prefix,
     Query,
     Ranges,
     Sparse,
 )
-from consilience.measurements.measurement import Noise
+from consilience.measurements.measurements import NOISES
 from consilience.measurements.structured import Permuted
 from consilience.model.diagnostics import Diagnostics
 from consilience.model.fit import Fit
@@ -154,7 +154,6 @@ VERSION = 2
 LOOK = ("done", "objective", "gap", "violation")
 """What is kept of an iteration."""
 Fits = Mapping[str, Callable[..., Fit]]
-NOISES: tuple[Noise, ...] = ("gaussian", "laplace")
 
 
 # -- packing -----------------------------------------------------------------------------------------
@@ -168,15 +167,16 @@ def packed(model: Model) -> Arrays:
     }
     arrays |= _pack_cliques("region", model.domain, model.graph.regions)
     measured = model.measurements
-    arrays |= _pack_cliques("measured", model.domain, [m.clique for m in measured])
+    arrays |= _pack_cliques("measured", model.domain, measured.cliques)
     queries = QueryWriter()
-    arrays["queries"] = np.array(
-        [-1 if m.is_identity else queries.add(m.query) for m in measured], np.int64
-    )
-    arrays["values"] = np.concatenate([np.zeros(0), *(m.values for m in measured)])
-    arrays["value_ends"] = np.cumsum([m.values.size for m in measured], dtype=np.int64)
-    arrays["stddevs"] = np.array([m.stddev for m in measured], np.float64)
-    arrays["noises"] = np.array([NOISES.index(m.noise) for m in measured], np.uint8)
+    places = np.full(len(measured), -1, np.int64)
+    for i, query in sorted(measured.queries.items(), key=lambda item: item[0]):
+        places[i] = queries.add(query)
+    arrays["queries"] = places
+    arrays["values"] = measured.values
+    arrays["value_ends"] = measured.at[1:]
+    arrays["stddevs"] = measured.stddevs
+    arrays["noises"] = measured.noises
     for k, mask in enumerate(model.masks.values()):
         arrays[f"possible_{k}"] = np.asarray(mask, bool)
     tree, plan = model.tree, model.diagnostics.plan
@@ -261,10 +261,8 @@ def _to_json(value: Any) -> Any:
 
 
 def _pack_cliques(name: str, domain: Domain, cliques: Iterable[Clique]) -> Arrays:
-    listed = list(cliques)
-    flat = [domain.position(a) for c in listed for a in c]
-    ends = np.cumsum([len(c) for c in listed], dtype=np.int64)
-    return {f"{name}_names": np.array(flat, np.int32), f"{name}_ends": ends}
+    sets = Cliques.of(domain, cliques).sets
+    return {f"{name}_names": sets.flat, f"{name}_ends": sets.ptr[1:]}
 
 
 # -- unpacking ---------------------------------------------------------------------------------------
@@ -291,7 +289,7 @@ def unpacked(
     kappa = _floats(arrays["counting_numbers"])
     regions = _cliques("region", domain, arrays)
     graph = RegionGraph(domain, regions, _ints(arrays["edges"]), kappa, described["graph"])
-    if graph.regions != tuple(regions):
+    if graph.regions != regions:
         raise ConsilienceError("regions repeat")
     tau = CliqueVector(graph.layout, _floats(arrays["tau"]))
     total = float(described["total"])
@@ -316,42 +314,42 @@ def unpacked(
     }
 
 
-def _cliques(name: str, domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> list[Clique]:
-    names, flat = domain.attributes, _ints(arrays[f"{name}_names"]).tolist()
-    if any(not 0 <= i < len(names) for i in flat):
+def _cliques(name: str, domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Cliques:
+    flat, ends = _ints(arrays[f"{name}_names"]), _ints(arrays[f"{name}_ends"])
+    if ((flat < 0) | (flat >= len(domain))).any():
         raise ConsilienceError("an attribute is not in the domain")
-    found, start = [], 0
-    for end in _ints(arrays[f"{name}_ends"]).tolist():
-        found.append(tuple(names[i] for i in flat[start:end]))
-        start = end
-    if start != len(flat) or any(domain.clique(c) != c for c in found):
+    ptr = np.concatenate([np.zeros(1, np.int64), ends])
+    if (np.diff(ptr) < 0).any() or ptr[-1] != len(flat):
         raise ConsilienceError("cliques are out of order")
-    return found
+    sets = Family(flat, ptr)
+    if not sets.ascends:
+        raise ConsilienceError("cliques are out of order")
+    return Cliques(domain, sets)
 
 
 def _measurements(
     domain: Domain, arrays: Mapping[str, NDArray[Any]], records: Sequence[Any]
-) -> tuple[BoundMeasurement, ...]:
-    cliques = _cliques("measured", domain, arrays)
-    values = _floats(arrays["values"])
-    values.flags.writeable = False
-    ends = _ints(arrays["value_ends"]).tolist()
-    stddevs, noises = _floats(arrays["stddevs"]).tolist(), _ints(arrays["noises"]).tolist()
-    reader = QueryReader(records, arrays)
-    found, start = [], 0
-    for clique, end, stddev, noise, which in zip(
-        cliques, ends, stddevs, noises, _ints(arrays["queries"]).tolist(), strict=True
-    ):
-        cells = domain.size(clique)
-        query = Identity(cells) if which < 0 else reader[which]
-        part = values[start:end]
-        if query.shape != (part.size, cells) or not (isfinite(stddev) and stddev > 0):
-            raise ConsilienceError(f"the measurement of {clique} does not fit")
-        found.append(BoundMeasurement(clique, part, stddev, NOISES[noise], query))
-        start = end
-    if start != values.size:
+) -> Measurements:
+    cliques, values = _cliques("measured", domain, arrays), _floats(arrays["values"])
+    at = np.concatenate([np.zeros(1, np.int64), _ints(arrays["value_ends"])])
+    stddevs, noises = _floats(arrays["stddevs"]), _ints(arrays["noises"])
+    places = _ints(arrays["queries"])
+    if not len(cliques) == len(at) - 1 == len(stddevs) == len(noises) == len(places):
+        raise ConsilienceError("measurements are not all there")
+    if at[-1] != values.size:
         raise ConsilienceError("values are left over")
-    return tuple(found)
+    reader = QueryReader(records, arrays)
+    queries = {i: reader[int(places[i])] for i in np.flatnonzero(places >= 0).tolist()}
+    counts = cliques.sizes.copy()
+    for i, query in queries.items():
+        if query.cells != counts[i]:
+            raise ConsilienceError(f"the measurement of {cliques[i]} does not fit")
+        counts[i] = query.rows
+    wrong = (np.diff(at) != counts) | ~(np.isfinite(stddevs) & (stddevs > 0))
+    wrong |= (noises < 0) | (noises >= len(NOISES))
+    if wrong.any():
+        raise ConsilienceError(f"the measurement of {cliques[int(np.argmax(wrong))]} does not fit")
+    return Measurements.made(cliques, values, at, stddevs, noises.astype(np.uint8), queries)
 
 
 def _plan(given: dict[str, Any] | None) -> Plan | None:

@@ -5,7 +5,7 @@ Rows move one code of one row at a time, only where the tables' total distance f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -273,7 +273,7 @@ class _Distances:
 
     @classmethod
     def of(
-        cls, tau: CliqueVector, counts: Buffer | None, n: int, cliques: tuple[Clique, ...]
+        cls, tau: CliqueVector, counts: Buffer | None, n: int, cliques: Sequence[Clique]
     ) -> _Distances:
         if n == 0:
             return cls(float("nan"), float("nan"), ())

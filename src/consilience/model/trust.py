@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, Holders
+from consilience.domain import Buffer, Clique, Cliques
 from consilience.model.out_of_model import inferred
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.tree.answers import Backbone
@@ -107,7 +107,8 @@ def entropy(table: Buffer) -> float:
 
 def _holder(known: PseudoMarginals, measured: Sequence[Clique], pair: Clique) -> Clique:
     """The smallest measured clique that holds a pair; the region, where the graph was given and not measured."""
-    home = Holders(measured).smallest(pair, [known.domain.size(c) for c in measured])
+    cliques = Cliques.of(known.domain, measured)
+    home = cliques.holders.smallest(pair, cliques.sizes)
     return known.region_of(pair) or pair if home is None else measured[home]
 
 

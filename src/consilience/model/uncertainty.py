@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
+from functools import cached_property
+from itertools import chain, combinations, pairwise
 from math import inf, prod, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from consilience.domain import Buffer, Clique
+from consilience.domain.moves import cells_of
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
-from consilience.measurements import BoundMeasurement, Measurement, Query
+from consilience.measurements import BoundMeasurement, Measurements, Query
+from consilience.measurements.measurements import NOISES
 from consilience.progress import Progress, Step
 from consilience.regions import Kind
 
@@ -104,7 +107,7 @@ def closed_form_holds(model: Model) -> bool:
     precision = _Precisions(model)
     for i in model.graph.roots:
         region = model.graph.regions[i]
-        if precision.holders.keys().isdisjoint(region):
+        if precision.measured.isdisjoint(region):
             continue  # nothing measured says anything about it
         variance = _cell_variance(model, precision, region, region)
         least = float(model.tau[region].min()) * model.total
@@ -152,30 +155,19 @@ def _least_squares(model: Model) -> bool:
 
 
 def _first_query(model: Model) -> BoundMeasurement | None:
-    return next((m for m in model.measurements if not m.is_identity), None)
+    first = min(model.measurements.queries, default=None)
+    return None if first is None else model.measurements[first]
 
 
 class _Precisions:
     """p_t in count scale for component t as region r sees it: what is measured on regions tied to r on t."""
 
     def __init__(self, model: Model) -> None:
+        self.model = model
         self.domain = model.domain
-        self.total_known = model.total_known
-        self.measurements = model.measurements
         self.everywhere = model.graph.kind in (Kind.SATURATED, Kind.JUNCTION_TREE)
-        self.sets = [frozenset(r) for r in model.graph.regions]
-        self.place = {r: i for i, r in enumerate(model.graph.regions)}
-        self.near: dict[int, list[tuple[int, int]]] = {}
-        for p, c in model.graph.edge_array.tolist():
-            self.near.setdefault(p, []).append((c, c))
-            self.near.setdefault(c, []).append((p, c))
-        self.homes = [
-            self.place[model.region_of(m.clique)] if m.clique else -1 for m in self.measurements
-        ]
-        self.holders: dict[str, list[int]] = {}
-        for j, m in enumerate(self.measurements):
-            for a in m.clique:
-                self.holders.setdefault(a, []).append(j)
+        self.cliques = model.measurements.cliques
+        self.weights = np.square(model.measurements.stddevs) * self.cliques.sizes
         self.known: dict[tuple[Clique, int], float] = {}
 
     def of(self, t: Clique, region: int) -> float:
@@ -185,30 +177,39 @@ class _Precisions:
         return self.known[key]
 
     def _compute(self, t: Clique, region: int) -> float:
-        if not t and self.total_known:
+        if not t and self.model.total_known:
             return inf
-        inside = frozenset(t)
-        among = (
-            min((self.holders.get(a, []) for a in t), key=len)
-            if t
-            else range(len(self.measurements))
-        )
-        found = [j for j in among if inside.issubset(self.measurements[j].clique)]
+        found = sorted(self.cliques.holders.of(t))
         if t and not self.everywhere:
-            tied = self._tied(inside, region)
-            found = [j for j in found if self.homes[j] in tied]
-        size = self.domain.size
-        return sum(
-            size(t) / (self.measurements[j].stddev ** 2 * size(self.measurements[j].clique))
-            for j in found
-        )
+            tied = self._tied(frozenset(t), region)
+            found = [j for j in found if self._homes[j] in tied]
+        return sum((self.domain.size(t) / self.weights[found]).tolist())
+
+    @cached_property
+    def measured(self) -> frozenset[str]:
+        """The attributes that something was measured of."""
+        return frozenset(self.domain.attributes[i] for i in np.unique(self.cliques.sets.flat))
+
+    @cached_property
+    def _homes(self) -> list[int]:
+        """The region of each measurement, -1 for the total."""
+        place = self.model.graph.regions.places
+        return [place[self.model.region_of(c)] if c else -1 for c in self.cliques]
+
+    @cached_property
+    def _near(self) -> dict[int, list[tuple[int, int]]]:
+        found: dict[int, list[tuple[int, int]]] = {}
+        for p, c in self.model.graph.edge_array.tolist():
+            found.setdefault(p, []).append((c, c))
+            found.setdefault(c, []).append((p, c))
+        return found
 
     def _tied(self, inside: frozenset[str], region: int) -> set[int]:
         """The regions that the graph's edges tie to this one on these attributes."""
         seen, todo = {region}, [region]
         while todo:
-            for other, child in self.near.get(todo.pop(), []):
-                if other not in seen and inside <= self.sets[child]:
+            for other, child in self._near.get(todo.pop(), []):
+                if other not in seen and inside.issubset(self.model.graph.regions[child]):
                     seen.add(other)
                     todo.append(other)
         return seen
@@ -220,7 +221,7 @@ def _subsets(clique: Clique) -> Iterable[Clique]:
 
 def _cell_variance(model: Model, precision: _Precisions, clique: Clique, region: Clique) -> float:
     domain = model.domain
-    place = precision.place.get(region, -1)
+    place = model.graph.regions.places.get(region, -1)
     variance = 0.0
     for t in _subsets(clique):
         p = precision.of(t, place)
@@ -238,7 +239,7 @@ def _query_variance(
     domain = model.domain
     rows = query.adjoint(np.eye(query.rows))
     rows = rows.reshape(*domain.shape_of(attributes), query.rows)
-    place = precision.place.get(region, -1)
+    place = model.graph.regions.places.get(region, -1)
     variance = np.zeros(query.rows)
     for t in _subsets(attributes):
         dropped = tuple(i for i, a in enumerate(attributes) if a not in t)
@@ -275,11 +276,11 @@ def _bootstrap(
     centres = [_answers(model, *a) for a in asked]
     squares = [np.zeros_like(c) for c in centres]
     sums = [np.zeros_like(c) for c in centres]
-    exact = [_expected(model, m) for m in model.measurements]
+    exact = _expected(model)
     # Without its state, so that a model that was loaded gives the same errors as the one that was saved.
     warm = replace(model, state=None)
     for k in range(replicates):
-        drawn = [_redrawn(m, x, rng) for m, x in zip(model.measurements, exact, strict=True)]
+        drawn = _redrawn(model.measurements, exact, rng)
         refit = fit(model.domain, drawn, model.total if model.total_known else None, warm=warm)
         warm = refit
         for i, a in enumerate(asked):
@@ -297,16 +298,31 @@ def _answers(model: Model, attributes: Clique, query: Query | None) -> Buffer:
     return model.marginal(attributes) if query is None else model.answer(attributes, query)
 
 
-def _expected(model: Model, m: BoundMeasurement) -> Buffer:
-    return m.query.apply(model.marginal(m.clique).reshape(-1))
+def _expected(model: Model) -> Buffer:
+    """What the model says where something was measured, in counts."""
+    measured, tau = model.measurements, model.tau
+    found = np.empty(len(measured.values))
+    region = tau.cliques.find(measured.cliques)
+    own = np.flatnonzero(measured.whole & (region >= 0))
+    counts = measured.cliques.sizes[own]
+    there = cells_of(tau.layout.offsets[region[own]], counts)
+    found[cells_of(measured.at[own], counts)] = model.total * tau.values[there]
+    for i in np.flatnonzero(~measured.whole | (region < 0)).tolist():
+        m = measured[i]
+        table = model.marginal(m.clique).reshape(-1)
+        found[measured.at[i] : measured.at[i + 1]] = m.query.apply(table)
+    return found
 
 
-def _redrawn(m: BoundMeasurement, exact: Buffer, rng: np.random.Generator) -> Measurement:
-    draw, scale = (rng.laplace, m.scale) if m.noise == "laplace" else (rng.normal, m.stddev)
-    return Measurement(
-        m.clique,
-        exact + draw(scale=scale, size=exact.shape),
-        stddev=m.stddev,
-        noise=m.noise,
-        query=None if m.is_identity else m.query,
-    )
+def _redrawn(measured: Measurements, exact: Buffer, rng: np.random.Generator) -> Measurements:
+    """The exact answers under fresh noise: one draw for each run of measurements with the same kind of noise."""
+    scale = np.repeat(measured.stddevs, np.diff(measured.at))
+    drawn = np.empty_like(exact)
+    cuts = np.flatnonzero(np.diff(measured.noises)) + 1
+    for lo, hi in pairwise([0, *cuts.tolist(), len(measured)]):
+        part = slice(int(measured.at[lo]), int(measured.at[hi]))
+        if NOISES[measured.noises[lo]] == "laplace":
+            drawn[part] = rng.laplace(scale=scale[part] / sqrt(2))
+        else:
+            drawn[part] = rng.normal(scale=scale[part])
+    return measured.replaced(exact + drawn, measured.stddevs)

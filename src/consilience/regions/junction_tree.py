@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 
-from consilience.domain import Clique, Domain, Holders
+import numpy as np
+
+from consilience.domain import Clique, Cliques, Domain, Holders
 from consilience.errors import RegionGraphError
 
 MIN_FILL_ATTRIBUTES = 150
@@ -59,9 +62,9 @@ class JunctionTree:
     @classmethod
     def of(cls, domain: Domain, cliques: Iterable[Iterable[str]]) -> JunctionTree:
         """Triangulate by greedy elimination: the smaller of minimum fill and minimum table."""
-        masks = [_mask(domain, c) for c in cliques]
+        joined = _neighbours(Cliques.of(domain, cliques))
         found = min(
-            (_eliminate(domain, masks, rule) for rule in _rules(domain)),
+            (_eliminate(domain, list(joined), rule) for rule in _rules(domain)),
             key=lambda bags: (_cells(domain, bags), len(bags)),
         )
         bags = _maximal(found)
@@ -132,17 +135,18 @@ class JunctionTree:
         return f"JunctionTree({len(self.cliques)} cliques, {self.cells:,} cells, largest {self.largest})"
 
 
-def _mask(domain: Domain, clique: Iterable[str]) -> int:
-    return sum(1 << domain.position(a) for a in domain.clique(clique))
+def _neighbours(cliques: Cliques) -> list[int]:
+    """For each attribute those that share a clique with it, as the bits of an integer."""
+    met = np.zeros((len(cliques.domain),) * 2, bool)
+    for _, rows in cliques.sets.by_rank.values():
+        for i, j in permutations(range(rows.shape[1]), 2):
+            met[rows[:, i], rows[:, j]] = True
+    packed = np.packbits(met, axis=1, bitorder="little")
+    return [int.from_bytes(row.tobytes(), "little") for row in packed]
 
 
 def _bits(mask: int) -> list[int]:
-    out = []
-    while mask:
-        low = mask & -mask
-        out.append(low.bit_length() - 1)
-        mask ^= low
-    return out
+    return [i for i, bit in enumerate(bin(mask)[:1:-1]) if bit == "1"]
 
 
 def _names(names: Clique, mask: int) -> Clique:
@@ -157,13 +161,9 @@ def _cells(domain: Domain, bags: list[int]) -> int:
     return sum(_product(domain.shape, bag) for bag in bags)
 
 
-def _eliminate(domain: Domain, masks: list[int], rule: str) -> list[int]:
-    """Bags of a greedy elimination order; ties go to the smaller table, then to domain order."""
+def _eliminate(domain: Domain, neighbours: list[int], rule: str) -> list[int]:
+    """Bags of a greedy elimination order; ties go to the smaller table, then to domain order. `neighbours` is used up."""
     shape = domain.shape
-    neighbours = [0] * len(domain)
-    for mask in masks:
-        for i in _bits(mask):
-            neighbours[i] |= mask & ~(1 << i)
     left = (1 << len(domain)) - 1
     table = [shape[i] * _product(shape, neighbours[i]) for i in range(len(domain))]
     bags: list[int] = []

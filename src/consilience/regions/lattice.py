@@ -8,20 +8,25 @@ Edges that the others imply are removed by `minimal_edges`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
+from consilience.domain.cliques import (
+    ENUMERATED_RANK,
+    Family,
+    grouped,
+    row_keys,
+    rows_of,
+    subsets_of,
+)
+
 Rows = NDArray[np.int32]
 Ids = NDArray[np.int64]
-
-ENUMERATED_RANK = 12
-"""Cliques up to this many attributes are closed by enumerating subsets (2^rank each), wider ones pair by pair."""
 
 MaskedSet = int
 """A set of attribute positions as the bits of a Python integer."""
@@ -34,7 +39,7 @@ class Lattice:
     Region ids run through the ranks from the widest to the narrowest, in lexicographic order within a rank.
     """
 
-    members: tuple[tuple[int, ...], ...]
+    members: Family
     below: Ids
     """Region id of the smaller side of each strict containment."""
     above: Ids
@@ -43,66 +48,75 @@ class Lattice:
     """Whether no third region lies between (Hasse edge)."""
 
 
-def intersection_closure(cliques: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def intersection_closure(cliques: Iterable[tuple[int, ...]]) -> Family:
     """The smallest family that holds the cliques and every non-empty intersection of them, widest first."""
-    distinct = sorted(set(cliques) - {()})
-    if max((len(c) for c in distinct), default=0) > ENUMERATED_RANK:
-        return _ordered(_closure_by_pairs(distinct))
-    by_rank = _by_rank(distinct)
-    top = max(by_rank, default=0)
-    found: set[tuple[int, ...]] = set(distinct)
-    wider: tuple[NDArray, NDArray] | None = None  # (rows, counts) of the next larger subset size
+    given = Family.of(cliques)
+    first = given.first_of_each()
+    family = given.take(first[given.ranks[first] > 0])
+    top = int(family.ranks.max(initial=0))
+    if top > ENUMERATED_RANK:
+        return ordered(Family.of(_closure_by_pairs(list(family))))
+    by_rank = {rank: rows for rank, (_, rows) in family.by_rank.items()}
+    parts: list[Family] = []
+    wider: tuple[Rows, Ids] | None = None  # (rows, counts) of the next larger subset size
     for size in range(top, 0, -1):
         rows, counts = _subset_counts(by_rank, size)
         closed = counts >= 2
         if wider is not None and len(wider[0]):
-            ids, wide_ids = match_rows(rows, _subsets(wider[0], size))
-            tied = counts[ids] == np.repeat(wider[1], size + 1)[wide_ids]
-            closed[ids[tied]] = False
-        found.update(map(tuple, rows[closed].tolist()))
+            ids = rows_of(rows, subsets_of(wider[0], size))
+            closed[ids[counts[ids] == np.repeat(wider[1], size + 1)]] = False
+        if size in by_rank:
+            closed[rows_of(rows, by_rank[size])] = True
+        parts.append(Family.of_rows(rows[closed]))
         wider = (rows, counts)
-    return _ordered(found)
+    return Family.joined(parts)
 
 
-def containments(regions: list[tuple[int, ...]]) -> Lattice:
+def ordered(family: Family) -> Family:
+    """The widest sets first, those of one size in ascending order."""
+    parts = [
+        where[np.argsort(row_keys(rows), kind="stable")] for where, rows in family.by_rank.values()
+    ]
+    return family.take(np.concatenate([np.zeros(0, np.int64), *parts]))
+
+
+def containments(regions: Iterable[tuple[int, ...]]) -> Lattice:
     """Every strict containment among the regions, and which of them are direct."""
-    regions = _ordered(regions)
-    if max((len(r) for r in regions), default=0) > ENUMERATED_RANK:
-        below, above, direct = _containments_by_index(regions)
-        return Lattice(tuple(regions), below, above, direct)
-    by_rank = _by_rank(regions)
-    start = _first_ids(regions)
+    members = ordered(Family.of(regions))
+    if members.ranks.max(initial=0) > ENUMERATED_RANK:
+        return Lattice(members, *_containments_by_index(list(members)))
+    by_rank, start = {}, {}
+    for rank, (where, rows) in members.by_rank.items():
+        by_rank[rank], start[rank] = rows, int(where[0])
     below_parts, above_parts, direct_parts = [], [], []
     for rank, rows in by_rank.items():
         # covered[mask]: rows for which some region lies strictly between this local subset and the row itself.
         inside: dict[int, NDArray[np.bool_]] = {}
-        owners = np.arange(len(rows), dtype=np.int64) + start[rank]
         masks = sorted(range(1, 2**rank - 1), key=lambda m: (-m.bit_count(), m))
         for mask in masks:
             size = mask.bit_count()
             if size not in by_rank:
                 continue
-            local = rows[:, [i for i in range(rank) if mask >> i & 1]]
-            ids, hits = match_rows(by_rank[size], local)
-            if not len(hits):
+            ids = rows_of(by_rank[size], rows[:, [i for i in range(rank) if mask >> i & 1]])
+            present = ids >= 0
+            if not present.any():
                 continue
-            present = np.zeros(len(rows), bool)
-            present[hits] = True
+            hits = np.flatnonzero(present)
             covered = np.zeros(len(rows), bool)
             for other, there in inside.items():
                 if other & mask == mask:
                     covered |= there
             inside[mask] = present
-            below_parts.append(ids + start[size])
-            above_parts.append(owners[hits])
+            below_parts.append(ids[hits] + start[size])
+            above_parts.append(hits + start[rank])
             direct_parts.append(~covered[hits])
     if not below_parts:
         empty = np.zeros(0, np.int64)
-        return Lattice(tuple(regions), empty, empty, np.zeros(0, bool))
+        return Lattice(members, empty, empty, np.zeros(0, bool))
     below, above = np.concatenate(below_parts), np.concatenate(above_parts)
     direct = np.concatenate(direct_parts)
-    order = np.lexsort((above, below))
-    return Lattice(tuple(regions), below[order], above[order], direct[order])
+    order = np.argsort(below * len(members) + above)
+    return Lattice(members, below[order], above[order], direct[order])
 
 
 def minimal_edges(edges: NDArray[np.int64], below: Ids, above: Ids) -> NDArray[np.int64]:
@@ -136,75 +150,46 @@ def minimal_edges(edges: NDArray[np.int64], below: Ids, above: Ids) -> NDArray[n
     return edges[np.sort(kept)]
 
 
+# -- edges, all alike at a time ------------------------------------------------------------------------
+
+
+def kept_axes(
+    parents: Family, children: Family, pairs: NDArray[np.int64]
+) -> Iterator[tuple[Ids, NDArray[np.bool_]]]:
+    """Edges grouped by the number of attributes at both ends: their numbers, and which of the parent's the child has."""
+    if not len(pairs):
+        return
+    many, few = parents.ranks[pairs[:, 0]], children.ranks[pairs[:, 1]]
+    for e in grouped(many * (int(few.max()) + 1) + few):
+        above = parents.flat[parents.ptr[pairs[e, 0]][:, None] + np.arange(int(many[e[0]]))]
+        below = children.flat[children.ptr[pairs[e, 1]][:, None] + np.arange(int(few[e[0]]))]
+        found = np.zeros(above.shape, bool)
+        for column in below.T:
+            found |= above == column[:, None]
+        yield e, found
+
+
+def alike(
+    parents: Family, children: Family, pairs: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> Iterator[tuple[Ids, tuple[int, ...], tuple[bool, ...]]]:
+    """Edges grouped by the shape of the parent's table and which of its axes the child keeps."""
+    kinds = np.unique(sizes, return_inverse=True)[1].reshape(-1)
+    for which, kept in kept_axes(parents, children, pairs):
+        at = parents.ptr[pairs[which, 0]][:, None] + np.arange(kept.shape[1])
+        shapes = parents.flat[at]
+        for e in grouped(row_keys(np.concatenate([kinds[shapes], kept], axis=1))):
+            yield which[e], tuple(sizes[shapes[e[0]]].tolist()), tuple(kept[e[0]].tolist())
+
+
 # -- rows and keys -----------------------------------------------------------------------------------
-
-
-def _ordered(regions: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    return sorted(regions, key=lambda r: (-len(r), r))
-
-
-def _by_rank(regions: Iterable[tuple[int, ...]]) -> dict[int, Rows]:
-    groups: dict[int, list[tuple[int, ...]]] = {}
-    for region in regions:
-        groups.setdefault(len(region), []).append(region)
-    return {
-        rank: np.array(sorted(rows), dtype=np.int32).reshape(-1, rank)
-        for rank, rows in sorted(groups.items(), reverse=True)
-    }
-
-
-def _first_ids(regions: list[tuple[int, ...]]) -> dict[int, int]:
-    first: dict[int, int] = {}
-    for i, region in enumerate(regions):
-        first.setdefault(len(region), i)
-    return first
-
-
-def _subsets(rows: Rows, size: int) -> Rows:
-    """All subsets of the given size of every row, row by row."""
-    columns = list(combinations(range(rows.shape[1]), size))
-    return rows[:, columns].reshape(-1, size)
 
 
 def _subset_counts(by_rank: dict[int, Rows], size: int) -> tuple[Rows, Ids]:
     """Distinct subsets of one size and the number of cliques that hold each."""
-    parts = [_subsets(rows, size) for rank, rows in by_rank.items() if rank >= size]
+    parts = [subsets_of(rows, size) for rank, rows in by_rank.items() if rank >= size]
     stacked = np.concatenate(parts) if parts else np.zeros((0, size), np.int32)
-    if not len(stacked):
-        return stacked, np.zeros(0, np.int64)
-    keys = _keys(stacked)
-    if keys is None:
-        rows, counts = np.unique(stacked, axis=0, return_counts=True)
-        return rows, counts
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    _, first, counts = np.unique(row_keys(stacked), return_index=True, return_counts=True)
     return stacked[first], counts
-
-
-def _keys(rows: Rows, base: int | None = None) -> Ids | None:
-    """One integer per row, ordered as the rows are; None where it would not fit in 63 bits."""
-    if base is None:
-        base = int(rows.max()) + 1 if rows.size else 1
-    if base ** rows.shape[1] >= 2**62:
-        return None
-    keys = np.zeros(len(rows), np.int64)
-    for column in rows.T:
-        keys = keys * base + column
-    return keys
-
-
-def match_rows(table: Rows, wanted: Rows) -> tuple[Ids, Ids]:
-    """(i, j) such that wanted[j] == table[i]; table rows are distinct and sorted."""
-    if not len(table) or not len(wanted):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    base = int(max(table.max(), wanted.max())) + 1
-    keys, targets = _keys(table, base), _keys(wanted, base)
-    if keys is None or targets is None:
-        _, inverse = np.unique(np.concatenate([table, wanted]), axis=0, return_inverse=True)
-        inverse = inverse.reshape(-1)
-        keys, targets = inverse[: len(table)], inverse[len(table) :]
-    place = np.minimum(np.searchsorted(keys, targets), len(keys) - 1)
-    hits = np.flatnonzero(keys[place] == targets)
-    return place[hits].astype(np.int64), hits.astype(np.int64)
 
 
 # -- wide cliques ------------------------------------------------------------------------------------

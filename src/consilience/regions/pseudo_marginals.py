@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, CliqueVector, Domain, Holders, maximal
+from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain, Family, maximal
+from consilience.domain.cliques import row_keys, subsets_of
 from consilience.regions.region_graph import Kind, RegionGraph
 
 
@@ -23,16 +23,15 @@ class PseudoMarginals:
 
     graph: RegionGraph
     tau: CliqueVector
-    cliques: tuple[Clique, ...]
+    cliques: Cliques
 
     @classmethod
     def of(
         cls, graph: RegionGraph, tau: CliqueVector, measured: Iterable[Clique]
     ) -> PseudoMarginals:
-        listed = tuple(measured)
-        roots = tuple(graph.regions[i] for i in graph.roots)
-        trusted = listed if graph.kind is Kind.JUNCTION_TREE and listed else roots
-        return cls(graph, tau, maximal(graph.domain, trusted))
+        listed = Cliques.of(graph.domain, measured)
+        trusted = listed if graph.kind is Kind.JUNCTION_TREE and listed else graph.root_cliques
+        return cls(graph, tau, trusted.maximal())
 
     @property
     def domain(self) -> Domain:
@@ -40,7 +39,7 @@ class PseudoMarginals:
 
     def holds(self, clique: Clique) -> bool:
         """Whether the clique is in the model: its table is read off, not inferred."""
-        return not clique or bool(self._trusted.of(clique))
+        return not clique or clique in self.cliques or bool(self.cliques.holders.of(clique))
 
     def region_of(self, clique: Clique) -> Clique | None:
         """The smallest region that contains the clique (the first of equals), if the clique is in the model."""
@@ -60,9 +59,9 @@ class PseudoMarginals:
     def overlaps(self, clique: Clique) -> tuple[Clique, ...]:
         """The maximal sets among the intersections of the clique with the cliques of the model: Problem 4's targets."""
         kept = set(clique)
-        near = self._trusted.touching(clique)
+        near = self.cliques.holders.touching(clique)
         found: set[Clique] = {tuple([a for a in self.cliques[i] if a in kept]) for i in near}
-        return maximal(self.domain, sorted(found, key=self._by_size))
+        return tuple(maximal(self.domain, sorted(found, key=self._by_size)))
 
     def _by_size(self, clique: Clique) -> tuple[int, tuple[int, ...]]:
         return -len(clique), self.domain.axes(clique)
@@ -70,9 +69,7 @@ class PseudoMarginals:
     @cached_property
     def pairs(self) -> tuple[Clique, ...]:
         """Every pair of attributes inside a clique of the model."""
-        found = {pair for c in self.cliques for pair in combinations(c, 2)}
-        return tuple(sorted(found, key=self.domain.axes))
-
-    @cached_property
-    def _trusted(self) -> Holders:
-        return Holders(self.cliques)
+        by_rank = self.cliques.sets.by_rank
+        rows = np.concatenate([subsets_of(rows, 2) for _, rows in by_rank.values()])
+        found = rows[np.unique(row_keys(rows), return_index=True)[1]]
+        return tuple(Cliques(self.domain, Family.of_rows(found)))

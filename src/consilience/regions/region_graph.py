@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Clique, CliqueVector, Domain, Holders, Layout
+from consilience.domain import Clique, Cliques, CliqueVector, Domain, Family, Holders, Layout
+from consilience.domain.cliques import grouped
+from consilience.domain.moves import AT_ONCE, span_of
 from consilience.errors import RegionGraphError
 from consilience.regions.junction_tree import JunctionTree
-from consilience.regions.lattice import containments, intersection_closure, minimal_edges
+from consilience.regions.lattice import (
+    alike,
+    containments,
+    intersection_closure,
+    kept_axes,
+    minimal_edges,
+    ordered,
+)
 
 EdgeArray = NDArray[np.int64]
 Kappa = NDArray[np.float64]
-AT_ONCE = 1 << 22
-"""Cells of the larger tables that one comparison may copy."""
 
 
 class Kind(StrEnum):
@@ -44,7 +53,7 @@ class RegionGraph:
     """
 
     domain: Domain
-    regions: tuple[Clique, ...]
+    regions: Cliques
     edge_array: EdgeArray
     counting_numbers: Kappa
     kind: Kind
@@ -57,22 +66,21 @@ class RegionGraph:
         counting_numbers: Mapping[Clique, float] | Kappa | float = 1.0,
         kind: Kind | str = Kind.CUSTOM,
     ) -> None:
-        given = [domain.clique(r) for r in regions]
-        canonical = tuple(dict.fromkeys(given))
-        index = {r: i for i, r in enumerate(canonical)}
-        if () in index:
+        given = Cliques.of(domain, regions)
+        canonical = given.distinct()
+        if not canonical.sets.ranks.all():
             raise RegionGraphError("a region must hold at least one attribute, got the empty one")
         if isinstance(edges, np.ndarray) and len(canonical) == len(given):
             pairs = np.asarray(edges, np.int64).reshape(-1, 2)
         else:
-            pairs = _edge_pairs(domain, index, edges)
+            pairs = _edge_pairs(domain, canonical.places, edges)
         object.__setattr__(self, "domain", domain)
         object.__setattr__(self, "regions", canonical)
-        object.__setattr__(self, "edge_array", _checked_edges(domain, canonical, pairs))
+        object.__setattr__(self, "edge_array", _checked_edges(canonical, pairs))
         object.__setattr__(
             self,
             "counting_numbers",
-            _checked_kappa(domain, canonical, self.edge_array, counting_numbers),
+            _checked_kappa(canonical, self.edge_array, counting_numbers),
         )
         object.__setattr__(self, "kind", _checked_kind(kind))
 
@@ -93,10 +101,9 @@ class RegionGraph:
         `extra` cliques over-saturate: they join the graph though nothing measures them. `minimal` drops edges that the
         others imply (same local polytope, fewer edges).
         """
-        rows = _positions(domain, [*cliques, *extra])
-        lattice = containments(intersection_closure(rows))
-        names = domain.attributes
-        regions = [tuple([names[i] for i in r]) for r in lattice.members]
+        sets = _positions(domain, cliques, extra)
+        lattice = containments(intersection_closure(sets))
+        regions = Cliques(domain, lattice.members)
         edges = np.stack([lattice.above[lattice.direct], lattice.below[lattice.direct]], axis=1)
         if minimal:
             edges = minimal_edges(edges, lattice.below, lattice.above)
@@ -111,19 +118,17 @@ class RegionGraph:
         counting_numbers: Mapping[Clique, float] | float = 1.0,
     ) -> RegionGraph:
         """The cliques and the single attributes: tables agree on one-way marginals only."""
-        rows = sorted(set(_positions(domain, cliques)), key=lambda r: (-len(r), r))
-        singles = sorted({(a,) for r in rows for a in r} - set(rows))
-        members = [*rows, *singles]
-        place = {r: i for i, r in enumerate(members)}
-        edges = [(place[r], place[(a,)]) for r in rows if len(r) > 1 for a in r]
-        names = domain.attributes
-        regions = [tuple(names[i] for i in r) for r in members]
+        given = _positions(domain, cliques)
+        rows = ordered(given.take(given.first_of_each()))
+        used = Family.of_rows(np.unique(rows.flat)[:, None])
+        members = Family.joined([rows, used.take(np.flatnonzero(rows.find(used) < 0))])
+        place = np.zeros(len(domain), np.int64)
+        place[used.flat] = members.find(used)
+        owner = np.repeat(np.arange(len(rows)), rows.ranks)
+        wide = rows.ranks[owner] > 1
+        edges = np.stack([owner[wide], place[rows.flat[wide]]], axis=1)
         return cls(
-            domain,
-            regions,
-            np.array(edges, np.int64).reshape(-1, 2),
-            counting_numbers,
-            kind=Kind.FACTOR_GRAPH,
+            domain, Cliques(domain, members), edges, counting_numbers, kind=Kind.FACTOR_GRAPH
         )
 
     @classmethod
@@ -168,19 +173,19 @@ class RegionGraph:
         return np.flatnonzero(~child)
 
     @property
+    def root_cliques(self) -> Cliques:
+        return self.regions.take(self.roots)
+
+    @property
     def cells(self) -> int:
-        return sum(self.domain.size(r) for r in self.regions)
+        return self.regions.cells
 
     def supports(self, cliques: Iterable[Iterable[str]]) -> bool:
         """Whether every clique lies inside some region."""
         return self.first_unsupported(cliques) is None
 
     def first_unsupported(self, cliques: Iterable[Iterable[str]]) -> Clique | None:
-        for given in cliques:
-            clique = self.domain.clique(given)
-            if clique and clique not in self._index and not self.holders.of(clique):
-                return clique
-        return None
+        return Cliques.of(self.domain, cliques).first_outside(self.regions)
 
     def with_counting_numbers(
         self, counting_numbers: Mapping[Clique, float] | float
@@ -195,19 +200,16 @@ class RegionGraph:
             )
         if not np.isfinite(tau.values).all():
             return np.inf
-        return max(
-            _negative_mass(tau), _mass_gap(tau), _edge_gap(tau, self.regions, self.edge_array)
-        )
+        return max(_negative_mass(tau), _mass_gap(tau), _edge_gap(tau, self.edge_array))
 
     def sum_from_parents(self, tau: CliqueVector) -> None:
         """Make every region that has parents its first parent's marginal, in place, the largest regions first."""
-        parent_of: dict[int, int] = {}
-        for p, c in self.edge_array.tolist():
-            parent_of.setdefault(c, p)
-        for c in sorted(parent_of, key=lambda c: -len(self.regions[c])):
-            above, below = self.regions[parent_of[c]], set(self.regions[c])
-            axes = tuple(i for i, a in enumerate(above) if a not in below)
-            tau[self.regions[c]][...] = tau[above].sum(axis=axes)
+        children, first = np.unique(self.edge_array[:, 1], return_index=True)
+        ranks = self.regions.sets.ranks[children]
+        for level in reversed(grouped(ranks)):
+            edges = self.edge_array[first[level]]
+            for _, cells, summed in _summed_down(tau, edges):
+                tau.values[cells] = summed.reshape(-1) if isinstance(cells, slice) else summed
 
     def __repr__(self) -> str:
         return (
@@ -215,14 +217,10 @@ class RegionGraph:
             f"{len(self.edge_array)} edges, {self.cells:,} cells)"
         )
 
-    @cached_property
-    def _index(self) -> Mapping[Clique, int]:
-        return {r: i for i, r in enumerate(self.regions)}
-
-    @cached_property
+    @property
     def holders(self) -> Holders:
         """Which regions hold given attributes."""
-        return Holders(self.regions)
+        return self.regions.holders
 
 
 # -- checks ------------------------------------------------------------------------------------------
@@ -237,14 +235,15 @@ def _checked_kind(kind: Kind | str) -> Kind:
         ) from None
 
 
-def _positions(domain: Domain, cliques: Iterable[Iterable[str]]) -> list[tuple[int, ...]]:
-    rows = [tuple(domain.axes(domain.clique(c))) for c in cliques]
-    rows = [r for r in rows if r]
-    if not rows:
+def _positions(domain: Domain, *families: Iterable[Iterable[str]]) -> Family:
+    """All non-empty cliques of some families."""
+    sets = Family.joined(Cliques.of(domain, f).sets for f in families)
+    found = sets.take(np.flatnonzero(sets.ranks > 0))
+    if not len(found):
         raise RegionGraphError(
             "a region graph must be built from at least one non-empty clique, got none"
         )
-    return rows
+    return found
 
 
 def _edge_pairs(
@@ -264,32 +263,34 @@ def _edge_pairs(
     return np.array(list(dict.fromkeys(pairs)), np.int64).reshape(-1, 2)
 
 
-def _checked_edges(domain: Domain, regions: tuple[Clique, ...], pairs: EdgeArray) -> EdgeArray:
+def _checked_edges(regions: Cliques, pairs: EdgeArray) -> EdgeArray:
     """Edges run from strict superset to subset; that alone rules out cycles."""
     if len(pairs) and (pairs.min() < 0 or pairs.max() >= len(regions)):
         raise RegionGraphError(
             f"edges must name regions by position 0 to {len(regions) - 1}, got {pairs.min()} to {pairs.max()}"
         )
-    sets = [frozenset(r) for r in regions]
-    for p, c in pairs.tolist():
-        if not sets[c] < sets[p]:
+    for e, kept in kept_axes(regions.sets, regions.sets, pairs):
+        few = regions.sets.ranks[pairs[e[0], 1]]
+        wrong = (kept.sum(axis=1) < few) | (kept.shape[1] <= few)
+        if wrong.any():
+            p, c = pairs[e[int(np.argmax(wrong))]]
             raise RegionGraphError(
                 f"an edge must go from a region to a strict subset of it, got {regions[p]} -> {regions[c]}"
             )
-    pairs = np.unique(pairs[:, ::-1], axis=0)[:, ::-1].copy()  # by child, then parent, each once
+    keys = pairs[:, 1] * len(regions) + pairs[:, 0]  # by child, then parent, each once
+    if not (np.diff(keys) > 0).all():
+        pairs = pairs[np.unique(keys, return_index=True)[1]]
+    pairs = pairs.copy()
     pairs.setflags(write=False)
     return pairs
 
 
 def _checked_kappa(
-    domain: Domain,
-    regions: tuple[Clique, ...],
-    edges: EdgeArray,
-    given: Mapping[Clique, float] | Kappa | float,
+    regions: Cliques, edges: EdgeArray, given: Mapping[Clique, float] | Kappa | float
 ) -> Kappa:
     if isinstance(given, Mapping):
-        known = {domain.clique(c): float(k) for c, k in given.items()}
-        unknown = [c for c in known if c not in set(regions)]
+        known = {regions.domain.clique(c): float(k) for c, k in given.items()}
+        unknown = [c for c in known if c not in regions.places]
         if unknown:
             raise RegionGraphError(f"counting numbers must be given for regions, got {unknown[0]}")
         kappa = np.array([known.get(r, 1.0) for r in regions])
@@ -328,31 +329,26 @@ def _mass_gap(tau: CliqueVector) -> float:
     return float(np.abs(np.add.reduceat(tau.values, tau.layout.offsets[:-1]) - 1).max(initial=0.0))
 
 
-def _edge_gap(tau: CliqueVector, regions: Sequence[Clique], edges: EdgeArray) -> float:
+def _edge_gap(tau: CliqueVector, edges: EdgeArray) -> float:
     """The largest L1 distance between a parent summed to its child and the child, over the edges."""
     worst = 0.0
-    at = tau.layout.offsets
-    for shape, axes, kept, pairs in _edges_by_shape(tau, regions, edges):
-        parents = at[pairs[:, 0], None] + np.arange(int(np.prod(shape)))
-        children = at[pairs[:, 1], None] + np.arange(int(np.prod(kept)))
-        summed = tau.values[parents].reshape(-1, *shape).sum(axis=axes).reshape(len(pairs), -1)
-        worst = max(worst, float(np.abs(summed - tau.values[children]).sum(axis=1).max()))
+    for part, cells, summed in _summed_down(tau, edges):
+        apart = np.abs(summed - tau.values[cells].reshape(len(part), -1))
+        worst = max(worst, float(apart.sum(axis=1).max()))
     return worst
 
 
-def _edges_by_shape(
-    tau: CliqueVector, regions: Sequence[Clique], edges: EdgeArray
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], EdgeArray]]:
-    """(shape of the parent, axes to sum over, shape of the child, the edges of this kind), at most AT_ONCE cells each."""
-    size = tau.layout.domain
-    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
-    shapes = [tuple([size[a] for a in r]) for r in regions]
-    for e, (p, c) in enumerate(edges.tolist()):
-        inside = set(regions[c])
-        axes = tuple([i + 1 for i, a in enumerate(regions[p]) if a not in inside])
-        groups.setdefault((shapes[p], axes), []).append(e)
-    for (shape, axes), members in groups.items():
-        kept = tuple(n for i, n in enumerate(shape) if i + 1 not in axes)
-        step = max(1, AT_ONCE // max(1, int(np.prod(shape))))
-        for start in range(0, len(members), step):
-            yield shape, axes, kept, edges[members[start : start + step]]
+def _summed_down(
+    tau: CliqueVector, edges: EdgeArray
+) -> Iterator[tuple[NDArray[np.int64], Any, NDArray[np.float64]]]:
+    """(edges, the cells of their children, the parents summed to these, a row each), edges of one shape at a time."""
+    sets, at = tau.cliques.sets, tau.layout.offsets
+    for which, shape, stay in alike(sets, sets, edges, np.array(tau.domain.shape)):
+        axes = tuple(i + 1 for i, kept in enumerate(stay) if not kept)
+        many, few = prod(shape), prod(n for n, kept in zip(shape, stay, strict=True) if kept)
+        step = max(1, AT_ONCE // many)
+        for first in range(0, len(which), step):
+            part = which[first : first + step]
+            parents = tau.values[span_of(at[edges[part, 0]], many)].reshape(-1, *shape)
+            summed = parents.sum(axis=axes).reshape(len(part), few)
+            yield part, span_of(at[edges[part, 1]], few), summed

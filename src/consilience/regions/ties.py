@@ -18,21 +18,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Clique
+from consilience.domain import Buffer, Clique, Cliques, Family, Holders
+from consilience.domain.cliques import grouped, row_keys, rows_of, starts
+from consilience.domain.moves import cells_of
 from consilience.errors import RegionGraphError
 from consilience.kernels import splitting as kernels
 from consilience.kernels.cells import MASKED
 from consilience.kernels.splitting import Below, Means, Roots, Terms
 from consilience.kernels.tables import Edges
 from consilience.kernels.threads import small, spread
-from consilience.regions.lattice import intersection_closure, match_rows
+from consilience.regions.lattice import intersection_closure
 from consilience.regions.region_graph import Kind, RegionGraph
 from consilience.regions.wiring import (
     EngineTables,
     Ints,
     chunks,
-    engine_members,
     engine_order,
+    engine_ranks,
     group,
     row_map,
 )
@@ -55,6 +57,24 @@ class NodeEdges:
         """Cells of all messages."""
         return self.edges.length
 
+    def take(self, which: Ints) -> NodeEdges:
+        """The same for some of the tables."""
+        below, edges = self.below, self.edges
+        counts = np.diff(below.ptr)[which]
+        ptr = starts(counts)
+        e = cells_of(below.ptr[which], counts)
+        owner, shift = below.owner[e], np.repeat(ptr[:-1] - below.ptr[which], counts)
+        owner = np.where(owner >= 0, owner + shift, -1)
+        direct = ptr[:-1] + (below.direct - below.ptr[:-1])[which]
+        table, width = np.repeat(np.arange(len(which)), counts), edges.width[e]
+        return NodeEdges(
+            Below(ptr, direct, np.arange(len(e)), owner, below.coef[e]),
+            Edges(
+                table, edges.child[e], edges.kind[e], edges.map_at[e], starts(width)[:-1], width, edges.maps
+            ),
+            self.summed[e],
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Ties:
@@ -69,6 +89,10 @@ class Ties:
     levels: tuple[Ints, ...]
     """Nodes by number of attributes, the empty set left out: each level only needs the ones before."""
 
+    def of_roots(self, which: Ints) -> Ties:
+        """Some of the roots under nodes that are given: a projection finds no means."""
+        return Ties(self.roots.take(which), self.nodes, self.down.take(which), self.inner, ())
+
     @classmethod
     def of(
         cls,
@@ -79,58 +103,53 @@ class Ties:
         """Ties of a graph's regions without parents; `measured` cliques become nodes, `copies` further tables tied in full."""
         domain = graph.domain
         order = engine_order(domain)
-        sizes = np.array(domain.shape, np.int64)
-        rank = {p: k for k, p in enumerate(order)}
-        roots = engine_members(domain, order, [graph.regions[i] for i in graph.roots])
-        extra = engine_members(domain, order, copies)
-        below = engine_members(
-            domain, order, [graph.regions[i] for i in np.unique(graph.edge_array[:, 1])]
-        )
-        wanted = [*below, *engine_members(domain, order, measured), *extra]
-        tables = [*roots, *extra]
-        widest = max((len(t) for t in tables), default=0)
+        rank = engine_ranks(order)
+        sizes = np.array(domain.shape, np.int64)[list(order)]
+
+        def ranked(cliques: Iterable[Clique]) -> Family:
+            return Cliques.of(domain, cliques).sets.renamed(rank).sorted()
+
+        extra = ranked(copies)
+        tables = Family.joined([ranked(graph.root_cliques), extra])
+        widest = int(tables.ranks.max(initial=0))
         if widest > WIDEST:
             raise RegionGraphError(
                 f"the splitting solver takes regions of at most {WIDEST} attributes, got one of {widest}; use solver='prox'"
             )
-        # Closure wants sorted tuples: translate positions to engine ranks and back.
-        ranked = [tuple(sorted(rank[a] for a in t)) for t in wanted if t]
-        closed = intersection_closure(ranked) if ranked else []
-        node_ranks = [(), *sorted(closed, key=lambda s: (len(s), s))]
-        _check_one_component(graph, rank, node_ranks)
-        by_rank_size = sizes[list(order)]
-        root_ranks = [tuple(sorted(rank[a] for a in t)) for t in tables]
-        nodes = EngineTables.of(node_ranks, by_rank_size)
-        root_tables = EngineTables.of(root_ranks, by_rank_size)
-        down = _node_edges(root_ranks, node_ranks, by_rank_size, strict=False)
-        inner = _node_edges(node_ranks, node_ranks, by_rank_size, strict=True)
-        length = np.array([len(s) for s in node_ranks])
+        below = ranked(graph.regions.take(np.unique(graph.edge_array[:, 1])))
+        closed = intersection_closure(Family.joined([below, ranked(measured), extra]))
+        nodes = _narrowest_first(closed)
+        _check_one_component(graph, rank, nodes)
+        down = _node_edges(tables, nodes, sizes, strict=False)
+        inner = _node_edges(nodes, nodes, sizes, strict=True)
         levels = tuple(
-            np.flatnonzero(length == k).astype(np.int64)
-            for k in range(1, int(length.max()) + 1)
-            if (length == k).any()
+            where for k, (where, _) in sorted(nodes.by_rank.items(), key=lambda i: i[0]) if k
         )
-        return cls(root_tables, nodes, down, inner, levels)
+        return cls(
+            EngineTables.of(tables, sizes), EngineTables.of(nodes, sizes), down, inner, levels
+        )
 
 
-def _check_one_component(
-    graph: RegionGraph, rank: dict[int, int], nodes: list[tuple[int, ...]]
-) -> None:
+def _narrowest_first(closed: Family) -> Family:
+    """The empty set, then the sets of a closure by their number of members."""
+    parts = [closed.take(where) for where, _ in closed.by_rank.values()]
+    return Family.joined([Family.of([()]), *reversed(parts)])
+
+
+def _check_one_component(graph: RegionGraph, rank: Ints, closed: Family) -> None:
     """A graph may hold regions that share a node's attributes without being tied on it: a user-made one, and a factor graph
     whose cliques overlap in what is measured below them or through a query."""
     if graph.kind not in (Kind.CUSTOM, Kind.FACTOR_GRAPH):
         return
-    if graph.kind is Kind.FACTOR_GRAPH:
-        nodes = [(), *(n for n in nodes if len(n) > 1)]  # single attributes are tied always
-    place = graph.domain.position
-    sets = [frozenset(rank[place(a)] for a in r) for r in graph.regions]
-    holders: dict[int, set[int]] = {}
-    for i, members in enumerate(sets):
-        for a in members:
-            holders.setdefault(a, set()).add(i)
-    for node in nodes[1:]:
+    single = 1 if graph.kind is Kind.FACTOR_GRAPH else 0  # single attributes are tied always
+    nodes = closed.take(np.flatnonzero(closed.ranks > single))
+    if not len(nodes):
+        return
+    regions = graph.regions.sets.renamed(rank)
+    sets, holders = [frozenset(r) for r in regions], Holders(regions)
+    for node in nodes:
         inside = frozenset(node)
-        above = set.intersection(*(holders[a] for a in node))
+        above = holders.of(node)
         if len(above) == 1:
             continue
         label = {i: i for i in above}
@@ -144,72 +163,49 @@ def _check_one_component(
             if inside <= sets[c]:
                 label[find(p)] = find(c)
         if len({find(i) for i in above}) > 1:
-            names = [graph.domain.attributes[k] for k, v in rank.items() if v in inside]
+            names = [graph.domain.attributes[k] for k, v in enumerate(rank.tolist()) if v in inside]
             raise RegionGraphError(
                 f"the splitting solver needs all regions that contain {tuple(names)} tied on it, this graph leaves some apart; "
                 "use solver='prox', or RegionGraph.saturated"
             )
 
 
-def _node_edges(
-    tables: list[tuple[int, ...]], nodes: list[tuple[int, ...]], sizes: Ints, *, strict: bool
-) -> NodeEdges:
+def _node_edges(tables: Family, nodes: Family, sizes: Ints, *, strict: bool) -> NodeEdges:
     """Find the nodes below every table, tables of one shape and one pattern of nodes at a time."""
-    by_rank: dict[int, list[int]] = {}
-    for i, node in enumerate(nodes):
-        by_rank.setdefault(len(node), []).append(i)
-    node_rows = {
-        k: np.array([nodes[i] for i in ids], np.int32).reshape(-1, k)
-        for k, ids in by_rank.items()
-        if k
-    }
-    node_ids = {k: np.array(ids, np.int64) for k, ids in by_rank.items()}
-    groups: dict[int, list[int]] = {}
-    for i, table in enumerate(tables):
-        groups.setdefault(len(table), []).append(i)
-    builder = _EdgeBuilder(len(tables), sizes)
-    for rank, members in groups.items():
-        rows = np.array([tables[i] for i in members], np.int32).reshape(len(members), rank)
+    kinds = np.unique(sizes, return_inverse=True)[1].reshape(-1)
+    builder = _EdgeBuilder(len(tables))
+    for rank, (members, rows) in tables.by_rank.items():
         top = (1 << rank) - (1 if strict else 0)
-        found = np.full((len(rows), max(top, 1)), -1, np.int64)
+        found = np.full((len(rows), max(top, 1)), -1, np.int32)
         if not (strict and rank == 0):
             found[:, 0] = 0
         for mask in range(1, top):
             k = mask.bit_count()
-            if k in node_rows:
-                ids, hits = match_rows(
-                    node_rows[k], rows[:, [i for i in range(rank) if mask >> i & 1]]
-                )
-                found[hits, mask] = node_ids[k][ids]
-        shapes = sizes[rows] if rank else np.zeros((len(rows), 0), np.int64)
-        keys = np.concatenate([shapes, found >= 0], axis=1)
-        _, first, label = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-        label = label.reshape(-1)
-        for g, lead in enumerate(first):
-            where = np.flatnonzero(label == g)
+            if k in nodes.by_rank:
+                ids, ascending = nodes.by_rank[k]
+                place = rows_of(ascending, rows[:, [i for i in range(rank) if mask >> i & 1]])
+                found[:, mask] = np.where(place >= 0, ids[place], -1)
+        for where in grouped(row_keys(np.concatenate([kinds[rows], found >= 0], axis=1))):
+            lead = where[0]
+            shape = tuple(sizes[rows[lead]].tolist())
             masks = np.flatnonzero(found[lead] >= 0).tolist()
-            builder.add(
-                np.array(members, np.int64)[where],
-                found[where],
-                tuple(shapes[lead].tolist()),
-                masks,
-            )
+            builder.add(members[where], found[where], shape, masks)
     return builder.build()
 
 
 class _EdgeBuilder:
     """Collects edges group by group and lays them out table by table."""
 
-    def __init__(self, count: int, sizes: Ints) -> None:
+    def __init__(self, count: int) -> None:
         self.per_table = np.zeros(count, np.int64)
         self.per_table_direct = np.zeros(count, np.int64)
-        self.parts: list[tuple[Ints, list[_Template], NDArray[np.int64]]] = []
+        self.parts: list[tuple[Ints, list[_Template], NDArray[np.int32]]] = []
         self.pool: list[NDArray[np.int32]] = []
         self.used = 0
         self.known: dict[tuple[tuple[int, ...], tuple[bool, ...]], int] = {}
 
     def add(
-        self, tables: Ints, found: NDArray[np.int64], shape: tuple[int, ...], masks: list[int]
+        self, tables: Ints, found: NDArray[np.int32], shape: tuple[int, ...], masks: list[int]
     ) -> None:
         template = self._template(shape, masks)
         self.per_table[tables] = len(template)

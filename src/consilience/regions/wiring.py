@@ -18,10 +18,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, CliqueVector, Domain, Layout
+from consilience.domain import Buffer, Cliques, CliqueVector, Domain, Family, Layout
+from consilience.domain.cliques import starts
+from consilience.domain.moves import move
 from consilience.errors import RegionGraphError
 from consilience.kernels.agreement import Children, Order
 from consilience.kernels.tables import Edges, Shapes, Work
+from consilience.regions.lattice import alike
 from consilience.regions.region_graph import RegionGraph
 
 Ints = NDArray[np.int64]
@@ -33,7 +36,7 @@ CHUNK_CELLS = 1 << 14
 class EngineTables:
     """The tables of a family of cliques in engine order: where each lies and how it splits into rows."""
 
-    members: tuple[tuple[int, ...], ...]
+    members: Family
     """Attribute positions of each clique, in engine order."""
     sizes: Ints
     """Size of each attribute, by position."""
@@ -41,12 +44,17 @@ class EngineTables:
 
     @classmethod
     def of(cls, members: Iterable[tuple[int, ...]], sizes: Ints) -> EngineTables:
-        listed = tuple(members)
-        inner = np.array([sizes[m[-1]] if m else 1 for m in listed], np.int64)
-        by_size = sizes.tolist()
-        cells = np.array([_product(by_size, m) for m in listed], np.int64)
-        at = np.concatenate([[0], np.cumsum(cells)[:-1]]).astype(np.int64) if listed else cells
-        return cls(listed, sizes, Shapes(at, cells // np.maximum(inner, 1), inner))
+        sets = Family.of(members)
+        inner, filled = np.ones(len(sets), np.int64), sets.ranks > 0
+        inner[filled] = sizes[sets.flat[sets.ptr[1:][filled] - 1]]
+        cells = sets.products(sizes)
+        return cls(sets, sizes, Shapes(starts(cells)[:-1], cells // np.maximum(inner, 1), inner))
+
+    def take(self, which: Ints) -> EngineTables:
+        """Some of the tables, one after the other in a buffer of their own."""
+        rows, inner = self.shapes.rows[which], self.shapes.inner[which]
+        shapes = Shapes(starts(rows * inner)[:-1], rows, inner)
+        return EngineTables(self.members.take(which), self.sizes, shapes)
 
     @property
     def at(self) -> Ints:
@@ -57,7 +65,7 @@ class EngineTables:
         lo = int(self.at[i])
         return slice(lo, lo + int(self.shapes.rows[i] * self.shapes.inner[i]))
 
-    @property
+    @cached_property
     def cells(self) -> Ints:
         return self.shapes.rows * self.shapes.inner
 
@@ -73,20 +81,10 @@ def edges_between(parents: EngineTables, children: EngineTables, pairs: NDArray[
     map_at = np.zeros(len(pairs), np.int64)
     pool: list[NDArray[np.int32]] = []
     used = 0
-    known: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, int]] = {}
-    sizes = parents.sizes.tolist()
-    for e, (p, c) in enumerate(zip(parent.tolist(), child.tolist(), strict=True)):
-        above, below = parents.members[p], children.members[c]
-        shape = tuple([sizes[a] for a in above])
-        kept = set(below)
-        key = (shape, tuple([a in kept for a in above]))
-        found = known.get(key)
-        if found is None:
-            made = row_map(shape, key[1])
-            found = known[key] = (int(key[1][-1]) if key[1] else 1, used)
-            pool.append(made)
-            used += len(made)
-        kind[e], map_at[e] = found
+    for e, shape, kept in alike(parents.members, children.members, pairs, parents.sizes):
+        pool.append(row_map(shape, kept))
+        kind[e], map_at[e] = (int(kept[-1]) if kept else 1), used
+        used += len(pool[-1])
     width = children.cells[child] if len(child) else np.zeros(0, np.int64)
     msg_at = np.zeros(len(pairs), np.int64)
     by_child = np.argsort(child, kind="stable")
@@ -159,7 +157,7 @@ class Wiring:
     @cached_property
     def same_order(self) -> bool:
         """Whether engine order and domain order agree on every region."""
-        return all(tuple(sorted(m)) == m for m in self.tables.members)
+        return self.tables.members.sorted() is self.tables.members
 
     def enter(self, vector: CliqueVector) -> Buffer:
         """A vector over the regions as a new engine buffer."""
@@ -171,28 +169,30 @@ class Wiring:
 
 
 def engine_order(domain: Domain) -> tuple[int, ...]:
-    return tuple(sorted(range(len(domain)), key=lambda i: (domain.shape[i], i)))
+    return tuple(np.argsort(domain.shape, kind="stable").tolist())
 
 
 def engine_members(
     domain: Domain, order: tuple[int, ...], cliques: Iterable[tuple[str, ...]]
-) -> list[tuple[int, ...]]:
-    rank = {position: k for k, position in enumerate(order)}
-    place = {name: i for i, name in enumerate(domain.attributes)}
+) -> Family:
+    """Positions of the attributes of each clique, in engine order."""
+    sets = Cliques.of(domain, cliques).sets
     if order == tuple(range(len(domain))):
-        return [tuple([place[a] for a in c]) for c in cliques]
-    return [tuple(sorted([place[a] for a in c], key=rank.__getitem__)) for c in cliques]
+        return sets
+    return sets.renamed(engine_ranks(order)).sorted().renamed(np.array(order))
+
+
+def engine_ranks(order: tuple[int, ...]) -> Ints:
+    """The place of each attribute in engine order."""
+    return np.argsort(np.array(order))
 
 
 def enter(vector: CliqueVector, tables: EngineTables, same_order: bool) -> Buffer:
     if same_order:
         return vector.values.copy()
     out = np.empty(tables.length)
-    ends = tables.at + tables.cells
-    for i, (clique, members) in enumerate(zip(vector.cliques, tables.members, strict=True)):
-        source = sorted(members)
-        table = vector[clique].transpose([source.index(a) for a in members])
-        out[tables.at[i] : ends[i]] = table.reshape(-1)
+    axes = tables.members.argsort().argsort()
+    move(vector.values, vector.layout.offsets[:-1], out, tables.at, vector.layout.shapes, axes)
     return out
 
 
@@ -200,19 +200,9 @@ def leave(values: Buffer, layout: Layout, tables: EngineTables, same_order: bool
     if same_order:
         return CliqueVector(layout, values.copy())
     out = CliqueVector(layout)
-    ends = tables.at + tables.cells
-    for i, (clique, members) in enumerate(zip(layout.cliques, tables.members, strict=True)):
-        shape = [int(tables.sizes[a]) for a in members]
-        table = values[tables.at[i] : ends[i]].reshape(shape)
-        out[clique][...] = table.transpose([members.index(a) for a in sorted(members)])
+    shapes = tables.members.renamed(tables.sizes)
+    move(values, tables.at, out.values, layout.offsets[:-1], shapes, tables.members.argsort())
     return out
-
-
-def _product(sizes: list[int], members: tuple[int, ...]) -> int:
-    n = 1
-    for a in members:
-        n *= sizes[a]
-    return n
 
 
 @dataclass(frozen=True)

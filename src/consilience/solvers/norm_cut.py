@@ -45,11 +45,12 @@ def norm_cut_fit(
 ) -> Solution:
     """Consistent, non-negative tables by least squares and norm-cut in turns; `bound` is 0, the least any squared loss can be."""
     began = perf_counter()
-    measured = {m.clique for m in loss.measurements if m.is_identity}
-    bare = next((graph.regions[i] for i in graph.roots if graph.regions[i] not in measured), None)
-    if bare is not None:
+    measured = loss.measurements.cliques.take(np.flatnonzero(loss.measurements.whole))
+    roots = graph.root_cliques
+    bare = np.flatnonzero(measured.find(roots) < 0)
+    if len(bare):
         raise ConsilienceError(
-            f"nonnegativity='norm-cut' needs every region without parents measured cell by cell, got {bare} otherwise; "
+            f"nonnegativity='norm-cut' needs every region without parents measured cell by cell, got {roots[bare[0]]} otherwise; "
             "use consistency='local' and plain marginals, or nonnegativity='optimal'"
         )
     run = iterate(
@@ -106,8 +107,7 @@ def _agreed(iteration: SplitIteration) -> tuple[CliqueVector, float]:
     tau, violation = polish_tables(graph, problem.vector(np.maximum(iteration.y, LEAST)))
     if violation <= CONSISTENT:
         return tau, violation
-    for clique, y in problem.structure.by_clique(iteration.y):
-        y[...] = problem.enter(tau[clique], clique)
+    iteration.y[...] = problem.entered(tau, graph.roots)
     consistent = iteration.consistent()
     below = np.maximum(-np.minimum.reduceat(consistent, roots.at), 0.0)
     tau = feasible(problem, consistent, float((below / (below + 1.0 / roots.cells)).max()))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NoReturn
 
-from consilience.domain import Clique, Domain, closure, maximal
+import numpy as np
+
+from consilience.domain import Clique, Cliques, Domain, closure
 from consilience.errors import CapacityError, ConsilienceError
 from consilience.markup import html_table
 from consilience.memory import parse_bytes, show_bytes
@@ -19,12 +21,14 @@ CONSISTENCIES = ("global", "local", "factor")
 SOLVERS = ("splitting", "prox")
 
 # Buffers of one float64 per cell alive at the peak of a solve. Names, offsets and edges of cliques matter where these are small
-# and many: with all 1.3 million triples of 200 attributes of size 4 a reconstruction grew by 7.8 GB, 4.7 of them tables.
+# and many: with all 1.3 million triples of 200 attributes of size 4 a reconstruction grew by 6.0 GB, 4.7 of them tables.
 ROOT_BUFFERS = {"splitting": 5.0, "prox": 9.0}
 TIME_LIMIT = 10.0
 """Seconds that "auto" may spend on global consistency, by the plan's own estimate: operations counted, no clock read."""
+LOOKED_INTO = 20_000
+"""Cliques whose subsets are counted."""
 BASE_BYTES = 2_000_000
-CLIQUE_BYTES = 2_300
+CLIQUE_BYTES = 1_200
 
 
 @dataclass(frozen=True)
@@ -119,12 +123,13 @@ def make_plan(
         raise ConsilienceError(
             f"time_limit must be a positive number of seconds, got {time_limit!r}"
         )
-    measured = tuple(dict.fromkeys(c for c in cliques if c))
+    measured = Cliques.of(domain, cliques).distinct(empty=False)
     budget = parse_bytes(memory)
     chosen_solver = _choose_solver(solver)
-    tree = JunctionTree.of(domain, maximal(domain, measured))
+    top = measured.maximal()
+    tree = JunctionTree.of(domain, top)
     options = tuple(
-        _price(domain, measured, name, chosen_solver, budget, tree, time_limit, load)
+        _price(measured, top, name, chosen_solver, budget, tree, time_limit, load)
         for name in CONSISTENCIES
     )
     by_name = {o.consistency: o for o in options}
@@ -173,7 +178,7 @@ def _reason(whole: Option, pick: Option) -> str:
 
 def plan_for_graph(
     graph: RegionGraph,
-    cliques: Sequence[Clique],
+    cliques: Cliques,
     solver: str,
     memory: str | int | float,
     load: Load = USUAL_LOAD,
@@ -181,10 +186,10 @@ def plan_for_graph(
     """The plan when the caller brings the graph."""
     chosen = _choose_solver(solver)
     budget = parse_bytes(memory)
-    roots = [graph.regions[i] for i in graph.roots]
-    unmeasured = bool(set(roots).difference(cliques))
+    roots = graph.root_cliques
+    unmeasured = bool((cliques.find(roots) < 0).any())
     decomposable = graph.kind is Kind.JUNCTION_TREE and not unmeasured
-    tables = Tables.of([graph.domain.size(r) for r in roots], decomposable, unmeasured)
+    tables = Tables.of(roots, decomposable, unmeasured)
     need = _bytes(tables.cells, graph.cells, tables.count, chosen)
     work = foreseen(tables, load, chosen)
     time = seconds(work, tables.count, chosen)
@@ -209,7 +214,7 @@ def build_graph(
     domain: Domain, cliques: Iterable[Clique], consistency: str, tree: JunctionTree | None = None
 ) -> RegionGraph:
     """The region graph of a consistency; `tree` is the cliques' junction tree, if it was built already."""
-    listed = [c for c in cliques if c]
+    listed = Cliques.of(domain, cliques).distinct(empty=False)
     if consistency == "global":
         return RegionGraph.junction_tree(domain, listed, tree=tree)
     if consistency == "local":
@@ -226,8 +231,8 @@ def _choose_solver(solver: str) -> str:
 
 
 def _price(
-    domain: Domain,
-    cliques: tuple[Clique, ...],
+    measured: Cliques,
+    top: Cliques,
     name: str,
     solver: str,
     budget: int,
@@ -235,19 +240,22 @@ def _price(
     time_limit: float,
     load: Load,
 ) -> Option:
-    top = maximal(domain, cliques)
-    filled = set(tree.cliques).difference(top)
+    """Of one consistency. `top` are the measured cliques that no other one contains; a saturated graph has some of their subsets
+    below them, which are counted for the first of many and matter little.
+    """
+    domain = measured.domain
+    roots, every, unmeasured = top, top.cells, False
     if name == "global":
-        mentioned = {a for c in cliques for a in c}
-        roots = [c for c in tree.cliques if mentioned.intersection(c)]
-        below = {s for s in tree.separators if s}
-    else:
-        roots = top
-        small = top if len(top) <= 20_000 else top[:20_000]
-        below = {s for s in closure(domain, small) if s} - set(top) if name == "local" else set()
-    unmeasured = name == "global" and bool(set(tree.cliques).difference(cliques))
-    tables = Tables.of([domain.size(c) for c in roots], not filled, unmeasured)
-    every = tables.cells + sum(domain.size(s) for s in below)
+        mentioned = {domain.attributes[i] for i in np.unique(measured.sets.flat).tolist()}
+        roots = Cliques.of(domain, [c for c in tree.cliques if mentioned.intersection(c)])
+        every = roots.cells + sum(domain.size(s) for s in set(tree.separators) if s)
+        unmeasured = bool((measured.find(roots) < 0).any()) or len(roots) < len(tree.cliques)
+    elif name == "local":
+        some = top.take(np.arange(min(len(top), LOOKED_INTO)))
+        below = closure(domain, some)
+        every += below.take(np.flatnonzero((top.find(below) < 0) & (below.sets.ranks > 0))).cells
+    filled = (top.find(Cliques.of(domain, tree.cliques)) < 0).any()
+    tables = Tables.of(roots, not filled, unmeasured)
     need = _bytes(tables.cells, every, len(tree.cliques if name == "global" else top), solver)
     work = foreseen(tables, load, solver)
     time = seconds(work, tables.count, solver)

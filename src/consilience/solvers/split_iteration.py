@@ -46,10 +46,12 @@ class SplittingState:
         """A start for another problem: tables that were here go on from where they are, new ones start at their data."""
         start = SplitIteration(problem)
         start.rescale(self.rho / start.rho)
-        known = self.by_clique()
-        for clique, v in problem.structure.by_clique(start.v):
-            if clique in known:
-                v[...] = known[clique]
+        if self.structure is None:
+            raise LossError(
+                "the state must come from a solution to be carried into another problem"
+            )
+        theirs, ours = problem.structure.shared_with(self.structure)
+        start.v[theirs] = self.v[ours]
         return start.state
 
     def fits(self, problem: SplitProblem) -> bool:
@@ -69,7 +71,7 @@ class SplitIteration:
 
     def __init__(self, problem: SplitProblem, state: SplittingState | None = None) -> None:
         self.problem = problem
-        self.v = problem.first.copy()
+        self.v = problem.first()
         self.rho = 1.0
         self.y = problem.y
         self.x = np.empty(problem.cells)
@@ -81,7 +83,8 @@ class SplitIteration:
         self.projection = Projection(problem.ties)
         self.projection.base[...], self.projection.base_share[...] = problem.node_means()
         self._z = np.zeros(0)
-        self.steps = 0
+        self.steps = 0.0
+        """Iterations and checks so far; a part of the tables counts as a part of one."""
         if state is not None:
             self.v[...] = state.v
             self.rho = state.rho
@@ -147,7 +150,7 @@ class SplitIteration:
         return self.projection.measure(self._roots(), terms, RELAX)
 
     def _project(self, relax: float) -> None:
-        self.steps += 1
+        self.steps += 1.0
         self._solve_copies()
         if np.any(self.mode):
             self._z = self.prox(self._z)
@@ -210,12 +213,16 @@ def certify(iteration: SplitIteration) -> Certificate:
     shrink = float(least[: problem.count].max(initial=0.0))
     slope = float(problem.data @ (off / cells - cross))
     curve = float(problem.data @ (1.0 / cells - 2.0 / cells + square))
-    for s, w, y in problem.below:
-        part = iteration.projection.target[problem.ties.nodes.span(s)]
-        value += 0.5 * w * float(np.square(part - y).sum())
-        bound += 0.5 * w * float(np.square(part - y).sum())
-        slope += w * float((part - y) @ (1.0 / len(y) - part))
-        curve += w * float(np.square(1.0 / len(y) - part).sum())
+    below = problem.below
+    if len(below):
+        part = iteration.projection.target[below.cells]
+        counts = np.diff(below.at)
+        off, away = part - below.values, np.repeat(1.0 / counts, counts) - part
+        distance = 0.5 * float(below.weights @ below.sums(np.square(off)))
+        value += distance
+        bound += distance
+        slope += float(below.weights @ below.sums(off * away))
+        curve += float(below.weights @ below.sums(np.square(away)))
     for i, copy in enumerate(problem.copies, problem.count):
         span = problem.span(i)
         at_x = problem.leave(x[span], copy.clique).reshape(-1)

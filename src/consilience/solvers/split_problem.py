@@ -14,20 +14,26 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Clique, CliqueVector, Layout
+from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Family, Layout, dot
+from consilience.domain.cliques import starts
+from consilience.domain.moves import cells_of, move
 from consilience.errors import LossError, RegionGraphError
 from consilience.kernels import cells as kernels
 from consilience.measurements import SquaredLoss
+from consilience.regions.lattice import alike
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.ties import Ties
-from consilience.regions.wiring import engine_order
+from consilience.regions.wiring import engine_order, engine_ranks
 from consilience.solvers.feasible import masks_of
 from consilience.solvers.query_copy import QueryCopy, make_copies
 
 MEASURED, UNMEASURED = 0.12, 0.03
 """Penalty of a table over the weight of its data, per root of its cells (at least one where it is measured): the more cells,
 the more of them are kept at zero. Three times as much or as little costs at most twice the iterations and changes nothing."""
+TABLES = 1 << 15
+"""Tables that a step over whole buffers makes copies of at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,23 +41,48 @@ class Structure:
     """What of a problem does not depend on the values measured: kept, so that a refit to other draws does not compile again."""
 
     graph: RegionGraph
-    below: tuple[Clique, ...]
+    below: Cliques
     copied: tuple[Clique, ...]
     ties: Ties
 
-    def serves(
-        self, graph: RegionGraph, below: tuple[Clique, ...], copied: tuple[Clique, ...]
-    ) -> bool:
+    def serves(self, graph: RegionGraph, below: Cliques, copied: tuple[Clique, ...]) -> bool:
         return self.graph is graph and (self.below, self.copied) == (below, copied)
 
     @property
-    def root_cliques(self) -> tuple[Clique, ...]:
-        return tuple(self.graph.regions[i] for i in self.graph.roots)
+    def root_cliques(self) -> Cliques:
+        return self.graph.root_cliques
 
     def by_clique(self, values: Buffer) -> Iterator[tuple[Clique, Buffer]]:
         """Each root clique's part of a buffer, a view in the engine's order of cells."""
         for i, clique in enumerate(self.root_cliques):
             yield clique, values[self.ties.roots.span(i)]
+
+    def shared_with(self, other: Structure) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Cells of our buffers and of another's that belong to the same cells of the same root cliques."""
+        found = other.root_cliques.find(self.root_cliques)
+        mine = np.flatnonzero(found >= 0)
+        ours, theirs = self.ties.roots, other.ties.roots
+        counts = ours.cells[mine]
+        return cells_of(ours.at[mine], counts), cells_of(theirs.at[found[mine]], counts)
+
+
+@dataclass(frozen=True, eq=False)
+class Below:
+    """Tables measured below the roots: nodes[i] with weights[i], its values from at[i] to at[i + 1] in engine order."""
+
+    nodes: NDArray[np.int64]
+    weights: Buffer
+    values: Buffer
+    at: NDArray[np.int64]
+    cells: NDArray[np.int64]
+    """Where the values belong in a buffer over the nodes."""
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def sums(self, terms: Buffer) -> Buffer:
+        """The sum of one term per value, table by table."""
+        return np.add.reduceat(terms, self.at[:-1]) if len(self.nodes) else np.zeros(0)
 
 
 class SplitProblem:
@@ -81,29 +112,32 @@ class SplitProblem:
         self.domain = graph.domain
         part = loss.separable()
         self.constant = part.constant
-        self.root_cliques = tuple(graph.regions[i] for i in graph.roots)
+        self.root_cliques = graph.root_cliques
         self.count = len(self.root_cliques)
-        roots = {c: i for i, c in enumerate(self.root_cliques)}
-        below = [c for c in part.targets.cliques if c not in roots]
+        places = self.root_cliques.find(part.targets.cliques)
+        below = part.targets.cliques.take(np.flatnonzero(places < 0))
         self.copies: tuple[QueryCopy, ...] = make_copies(part.rest, loss.total)
-        needed = (graph, tuple(below), tuple(c.clique for c in self.copies))
+        needed = (graph, below, tuple(c.clique for c in self.copies))
         if structure is None or not structure.serves(*needed):
             structure = Structure(*needed, Ties.of(*needed))
         self.structure = structure
         self.ties = structure.ties
-        self.layout = Layout(self.domain, self.root_cliques)
         self.cells = self.ties.roots.length
         self.mode = np.full(len(self.ties.roots.at), kernels.NONNEGATIVE, np.int64)
-        self._take_data(part.weights, part.targets, roots)
+        self._take_data(part.weights, part.targets, places)
         self._take_zeros(possible or {})
         self.own = np.where(self.data > 0, self.data, self._typical())
         root = np.sqrt(self.ties.roots.cells)
         stiff = np.where(self.data > 0, np.maximum(MEASURED * root, 1.0), UNMEASURED * root)
         self.stiffness = stiff * self.own
         self.slope = np.zeros(len(self.data))
-        self.first = self._first()
         if absolute:
             self._take_absolute(bool(possible))
+
+    @property
+    def layout(self) -> Layout:
+        """Of the roots."""
+        return Layout(self.domain, self.root_cliques)
 
     @property
     def plain(self) -> bool:
@@ -113,41 +147,67 @@ class SplitProblem:
 
     # -- building --------------------------------------------------------------------------------
 
-    def _take_data(self, weights: Buffer, targets: CliqueVector, roots: dict[Clique, int]) -> None:
-        """Targets and weights of the roots; measurements of nodes below them are kept as (node, weight, values)."""
+    def _take_data(self, weights: Buffer, targets: CliqueVector, places: NDArray[np.int64]) -> None:
+        """Targets and weights of the roots, and those of the nodes below them."""
         self.scale = float(weights.max()) if len(weights) else max(c.weight for c in self.copies)
+        weights = weights / self.scale
         self.data = np.zeros(len(self.ties.roots.at))
-        self.y = np.zeros(self.cells)
-        self.below: list[tuple[int, float, Buffer]] = []
-        nodes = {self._names(m): i for i, m in enumerate(self.ties.nodes.members)}
-        for (clique, table), weight in zip(targets.items(), weights, strict=True):
-            w = float(weight) / self.scale
-            flat = self.enter(table, clique)
-            if clique in roots:
-                i = roots[clique]
-                self.data[i] = w
-                self.y[self.span(i)] = flat
-            else:
-                self.below.append((nodes[clique], w, flat))
+        mine, lower = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+        self.data[places[mine]] = weights[mine]
+        self.y = self._entered(targets, mine, self.ties.roots.at[places[mine]], self.cells)
+        names = Cliques(self.domain, self._unranked(self.ties.nodes.members))
+        nodes = names.find(targets.cliques.take(lower))
+        counts = self.ties.nodes.cells[nodes]
+        at = starts(counts)
+        values = self._entered(targets, lower, at[:-1], int(at[-1]))
+        self.below = Below(
+            nodes, weights[lower], values, at, cells_of(self.ties.nodes.at[nodes], counts)
+        )
         for copy in self.copies:
             copy.weight /= self.scale
         self.constant /= self.scale
 
+    def _entered(
+        self, vector: CliqueVector, which: NDArray[np.int64], at: NDArray[np.int64], cells: int
+    ) -> Buffer:
+        """Some tables of a vector in engine order, written from `at` on into a buffer of so many cells."""
+        layout = vector.layout
+        whole = len(which) == len(layout.cliques) and cells == layout.cells
+        if self._ascending and whole and np.array_equal(at, layout.offsets[:-1]):
+            return vector.values
+        out, shapes = np.zeros(cells), layout.shapes.take(which)
+        axes = None if self._ascending else self._axes(layout.cliques.take(which))
+        move(vector.values, layout.offsets[:-1][which], out, at, shapes, axes)
+        return out
+
+    def entered(self, vector: CliqueVector, which: NDArray[np.int64]) -> Buffer:
+        """Tables `which` of a vector, the roots' in their order, as a buffer of root cells."""
+        return self._entered(vector, which, self.ties.roots.at[: self.count], self.cells)
+
     def node_means(self) -> tuple[Buffer, Buffer]:
         """(base, base_share) of a `Projection`: what measurements below the roots say about the nodes' means."""
-        nodes, inner = self.ties.nodes, self.ties.inner
+        nodes, inner, below = self.ties.nodes, self.ties.inner, self.below
         base, share = np.zeros(nodes.length), np.zeros(len(nodes.at))
-        for s, w, flat in self.below:
-            base[nodes.span(s)] += w * flat
-            share[s] += w
-            table = flat.reshape([int(nodes.sizes[a]) for a in nodes.members[s]])
-            for e in range(inner.below.ptr[s], inner.below.ptr[s + 1]):
-                t = int(inner.edges.child[e])
-                kept = set(nodes.members[t])
-                axes = tuple(i for i, a in enumerate(nodes.members[s]) if a not in kept)
-                ratio = float(inner.summed[e])
-                base[nodes.span(t)] += w / ratio * table.sum(axis=axes).reshape(-1)
-                share[t] += w / ratio
+        if not len(below):
+            return base, share
+        weight = np.repeat(below.weights, np.diff(below.at))
+        base[below.cells] = weight * below.values
+        share[below.nodes] = below.weights
+        which = np.zeros(len(nodes.at), np.int64)
+        which[below.nodes] = np.arange(len(below))
+        measured = np.zeros(len(nodes.at), bool)
+        measured[below.nodes] = True
+        edge = np.flatnonzero(measured[inner.edges.parent])
+        pairs = np.stack([inner.edges.parent[edge], inner.edges.child[edge]], axis=1)
+        weight = below.weights[which[pairs[:, 0]]] / inner.summed[edge]
+        for e, shape, kept in alike(nodes.members, nodes.members, pairs, nodes.sizes):
+            axes = tuple(i + 1 for i, there in enumerate(kept) if not there)
+            many = np.prod(shape, dtype=np.int64)
+            rows = below.values[below.at[which[pairs[e, 0]]][:, None] + np.arange(many)]
+            summed = rows.reshape(-1, *shape).sum(axis=axes).reshape(len(e), -1)
+            cells = nodes.at[pairs[e, 1]][:, None] + np.arange(summed.shape[1])
+            np.add.at(base, cells, weight[e][:, None] * summed)
+        np.add.at(share, pairs[:, 1], weight)
         return base, share
 
     def _take_zeros(self, possible: Mapping[Clique, Buffer]) -> None:
@@ -169,7 +229,7 @@ class SplitProblem:
 
     def _take_absolute(self, zeros: bool) -> None:
         """sqrt(2) N / stddev |x - y| instead of N^2 / (2 stddev^2) (x - y)^2."""
-        if self.copies or self.below or zeros or self.constant != 0.0:
+        if self.copies or len(self.below) or zeros or self.constant != 0.0:
             raise LossError(
                 "the absolute likelihood takes each region without parents measured plainly and once, and nothing else; "
                 "use prox_pgm with an AbsoluteLoss"
@@ -179,20 +239,21 @@ class SplitProblem:
         self.mode[self.data > 0] = kernels.ABSOLUTE
         self.data = np.zeros_like(self.data)
 
-    def _first(self) -> Buffer:
+    def first(self) -> Buffer:
         """Start from the data where there are some, else from the uniform table; either is brought to mass one."""
         t = self.ties.roots
-        cells = t.cells
-        v = np.repeat(1.0 / cells, cells)
-        measured = np.repeat(self.data > 0, cells)
-        np.maximum(self.y, 0.0, out=v, where=measured)
+        measured = (self.data > 0) | (self.slope > 0)
+        v = np.maximum(self.y, 0.0)
+        if not measured.all():
+            np.copyto(v, np.repeat(1.0 / t.cells, t.cells), where=np.repeat(~measured, t.cells))
         mass = np.maximum(np.add.reduceat(v, t.at), 1e-12)
-        v /= np.repeat(mass, cells)
+        for part, ends in self._portions():
+            v[ends] /= np.repeat(mass[part], t.cells[part])
         return v
 
     def _typical(self) -> float:
-        known = [*self.data[self.data > 0], *(w for _, w, _ in self.below)]
-        return float(np.median(known)) if known else 1.0
+        known = np.concatenate([self.data[self.data > 0], self.below.weights])
+        return float(np.median(known)) if len(known) else 1.0
 
     # -- tables in and out -----------------------------------------------------------------------
 
@@ -213,28 +274,58 @@ class SplitProblem:
     def vector(self, x: Buffer) -> CliqueVector:
         """Root tables as a vector in domain order."""
         out = CliqueVector(self.layout)
-        for i, clique in enumerate(self.root_cliques):
-            out[clique][...] = self.leave(x[self.span(i)], clique)
+        self.write(x, out, np.arange(self.count))
         return out
+
+    def write(self, x: Buffer, out: CliqueVector, regions: NDArray[np.int64]) -> None:
+        """Write the root tables as those tables of a vector."""
+        ranked = self.ties.roots.members.take(np.arange(self.count))
+        axes = None if self._ascending else self._axes(self.root_cliques).argsort()
+        at = self.ties.roots.at[: self.count]
+        shapes = ranked.renamed(self.ties.roots.sizes)
+        move(x, at, out.values, out.layout.offsets[:-1][regions], shapes, axes)
 
     def mixed(self, x: Buffer, share: float) -> Buffer:
         """x with that share of the uniform table mixed into every table."""
-        cells = self.ties.roots.cells
-        return (1.0 - share) * x + share * np.repeat(1.0 / cells, cells)
+        t = self.ties.roots
+        out = (1.0 - share) * x
+        for part, ends in self._portions():
+            out[ends] += np.repeat(share * (1.0 / t.cells[part]), t.cells[part])
+        return out
+
+    def value(self, x: Buffer, nodes: Buffer) -> float:
+        """The objective of consistent tables, in units of `scale`; `nodes` are the nodes' tables."""
+        t, below = self.ties.roots, self.below
+        value = self.constant
+        for part, ends in self._portions():
+            off = np.square(x[ends] - self.y[ends])
+            value += 0.5 * dot(self.data[part], np.add.reduceat(off, t.at[part] - ends.start))
+        off = np.square(nodes[below.cells] - below.values)
+        value += 0.5 * dot(below.weights, below.sums(off))
+        for i, copy in enumerate(self.copies, self.count):
+            value += copy.value(self.leave(x[self.span(i)], copy.clique).reshape(-1))
+        return value
+
+    def _portions(self) -> Iterator[tuple[slice, slice]]:
+        """Some tables at a time, and their cells."""
+        t = self.ties.roots
+        for lo in range(0, len(t.at), TABLES):
+            part = slice(lo, lo + TABLES)
+            yield part, slice(int(t.at[lo]), int(t.at[lo] + t.cells[part].sum()))
 
     def _order(self, clique: Clique) -> list[int]:
         if self._ascending:
             return list(range(len(clique)))
         return sorted(range(len(clique)), key=lambda i: (self.domain[clique[i]], i))
 
-    def _names(self, members: tuple[int, ...]) -> Clique:
-        """A node's members are ranks in engine order."""
-        return self.domain.clique(self._by_rank[r] for r in members)
+    def _axes(self, cliques: Cliques) -> Family:
+        """For each clique the axes that bring its table from domain order to engine order."""
+        return cliques.sets.renamed(engine_ranks(engine_order(self.domain))).argsort()
+
+    def _unranked(self, members: Family) -> Family:
+        """Members of nodes are ranks in engine order; here as positions in the domain, ascending."""
+        return members.renamed(np.array(engine_order(self.domain))).sorted()
 
     @cached_property
     def _ascending(self) -> bool:
         return engine_order(self.domain) == tuple(range(len(self.domain)))
-
-    @cached_property
-    def _by_rank(self) -> list[str]:
-        return [self.domain.attributes[i] for i in engine_order(self.domain)]

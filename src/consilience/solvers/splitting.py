@@ -19,6 +19,7 @@ from consilience.measurements import SquaredLoss
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.feasible import inner_point, respect
+from consilience.solvers.mending import mended
 from consilience.solvers.solution import Solution
 from consilience.solvers.split_iteration import (
     Certificate,
@@ -27,6 +28,7 @@ from consilience.solvers.split_iteration import (
     certify,
 )
 from consilience.solvers.split_problem import SplitProblem
+from consilience.solvers.work import MANY
 from consilience.status import CONVERGED, out_of_iterations
 from consilience.tree.point import TreePoint
 
@@ -160,21 +162,45 @@ class _Splitting:
         if found.gap <= tolerance:
             return self.problem.allowed is None or done >= state.next_try
         size = max(abs(found.consistent), found.floor)
-        near = state.tree is not None and found.consistent - found.bound <= 2 * tolerance * size
-        return near and done >= state.next_try
+        left = found.consistent - found.bound
+        if state.tree is not None:
+            return left <= 2 * tolerance * size and done >= state.next_try
+        return self._mends and left <= 0.25 * tolerance * size and done >= state.next_try
 
     def _try_to_end(self, state: _Working, done: int) -> Check | None:
         """The check of a feasible point that meets the tolerance; None if it does not, and then not again soon."""
         assert self.tolerance is not None
         scale = self.problem.scale
-        end = finish(state.iteration, state.found, state.tree)
-        least = max(abs(end.objective), state.found.floor * scale)
-        left = end.objective - state.bound * scale
-        if left <= self.tolerance * least:
-            state.end = end
-            return Check(end.objective, min(max(0.0, left) / least, self.tolerance), end.violation)
+        if self._mends and state.tree is None and state.found.gap > self.tolerance:
+            end = self._mended(state, self.tolerance)
+        else:
+            end = finish(state.iteration, state.found, state.tree)
+        if end is not None:
+            least = max(abs(end.objective), state.found.floor * scale)
+            left = end.objective - state.bound * scale
+            if left <= self.tolerance * least:
+                state.end = end
+                gap = min(max(0.0, left) / least, self.tolerance)
+                return Check(end.objective, gap, end.violation)
         state.next_try = int(1.2 * done)
         return None
+
+    @property
+    def _mends(self) -> bool:
+        return self.problem.plain and self.problem.count >= MANY
+
+    def _mended(self, state: _Working, tolerance: float) -> End | None:
+        """The end by mending the tables that are negative, at the price of half the tolerance."""
+        found, problem = state.found, self.problem
+        room = 0.5 * tolerance * max(abs(found.objective), found.floor)
+        # The objective is convex along the mixture, so that a part of the share costs at most that part.
+        share = found.shrink * min(1.0, room / max(found.objective - found.consistent, 1e-300))
+        point = mended(state.iteration, share)
+        if point is None:
+            return None
+        tau = feasible(problem, point[0], 0.0)
+        violation = problem.graph.local_polytope_violation(tau)
+        return End(tau, violation, problem.value(*point) * problem.scale)
 
     def _adapt(self, state: _Working) -> None:
         """Balance the residuals: a penalty that makes one much larger than the other is changed."""
@@ -207,9 +233,8 @@ def feasible(problem: SplitProblem, x: Buffer, shrink: float) -> CliqueVector:
     graph = problem.graph
     if shrink > 0.0:
         x = problem.mixed(x, shrink)
-    x = np.maximum(x, 0.0)
     tau = CliqueVector(graph.layout)
-    for i, clique in enumerate(problem.root_cliques):
-        tau[clique][...] = problem.leave(x[problem.span(i)], clique)
+    problem.write(x, tau, graph.roots)
+    np.maximum(tau.values, 0.0, out=tau.values)
     graph.sum_from_parents(tau)
     return tau

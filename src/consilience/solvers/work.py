@@ -6,27 +6,28 @@ No clock is read: a problem has the same price on every machine, and seconds are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
-from consilience.domain import Clique
+from consilience.domain import Clique, Cliques, dot
 from consilience.errors import ConsilienceError
-from consilience.measurements import BoundMeasurement, Query
-from consilience.measurements.measurement import checked_total
+from consilience.measurements import Measurements, Query
+from consilience.measurements.total import checked_total
 from consilience.solvers.query_copy import way_of
 
 PER_TABLE, PER_ITERATION = 60, 10_000
 """Visits that a table and an iteration cost beyond the cells."""
 PER_SECOND = {"splitting": 1.3e8, "prox": 6.0e7}
 """Visits in a second of one thread."""
-SET_UP = 3.0e-3, 5.0e-5
+SET_UP = 3.0e-3, 2.0e-5
 """Seconds to compile a problem, and more for each of its tables."""
 TYPICAL_NOISE = 3.0
 PROX_TIMES = 5.0
 """Iterations of Prox-PGM for one of splitting; it varies more."""
+MANY = 1000
+"""Tables from which on the worst of them does not decide how long it takes (solvers/mending.py)."""
 LARGEST = 10**15
 """Cells beyond which nothing is foreseen: forever."""
 
@@ -44,20 +45,20 @@ class Load:
     tolerance: float = 1e-6
 
     @staticmethod
-    def of(measured: Sequence[BoundMeasurement], total: float | None = None) -> Load:
+    def of(measured: Measurements, total: float | None = None) -> Load:
         """The load of measurements that were made; a total that is not given is estimated if it can be."""
         of_queries: dict[Clique, list[Query]] = {}
-        for m in measured:
-            if m.clique and not m.is_identity:
-                of_queries.setdefault(m.clique, []).append(m.query)
+        for i, query in measured.queries.items():
+            if measured.cliques[i]:
+                of_queries.setdefault(measured.cliques[i], []).append(query)
         systems = sum(way_of(queries)[1] for queries in of_queries.values())
         if total is None:
             try:
                 total = checked_total(None, measured)
             except ConsilienceError:
                 return Load(queries=systems)
-        sizes = np.array([m.query.cells for m in measured], np.float64)
-        noise = float((sizes**2) @ [m.stddev for m in measured]) / float(sizes.sum())
+        sizes = measured.cliques.sizes.astype(np.float64)
+        noise = dot(np.square(sizes), measured.stddevs) / float(sizes.sum())
         return Load(noise / total, systems)
 
 
@@ -80,10 +81,13 @@ class Tables:
     unmeasured: bool
 
     @staticmethod
-    def of(sizes: Sequence[int], decomposable: bool, unmeasured: bool) -> Tables:
-        cells = sum(sizes)
-        typical = inf if cells > LARGEST else sum(float(n) ** 2 for n in sizes) / max(cells, 1)
-        return Tables(len(sizes), cells, typical, decomposable, unmeasured)
+    def of(cliques: Cliques, decomposable: bool, unmeasured: bool) -> Tables:
+        cells = cliques.cells
+        typical = inf
+        if cells <= LARGEST:
+            sizes = cliques.sizes.astype(np.float64)
+            typical = dot(sizes, sizes) / max(cells, 1)
+        return Tables(len(cliques), cells, typical, decomposable, unmeasured)
 
 
 def visits(cells: int, tables: int, queries: float = 0.0) -> float:
@@ -101,6 +105,8 @@ def foreseen_iterations(tables: Tables, load: Load, solver: str) -> float:
         return inf
     easier = (load.tolerance / 1e-6) ** -0.1
     many = 14.0 * tables.cells**0.144 * (1.0 + load.noise) ** 0.3
+    if tables.count >= MANY:
+        many *= 0.8 * min(1.0, MANY * tables.typical / tables.cells) ** 0.144
     if tables.decomposable:
         many *= 0.65
     if tables.unmeasured:

@@ -94,7 +94,7 @@ def backbone_of(
     if whole is not None:
         fit = growth.fit(whole, list(known.cliques), theta, finishing)
         report(ROUNDS + FINISH)
-        return Backbone(known.cliques, fit, True)
+        return Backbone(tuple(known.cliques), fit, True)
     chosen = growth.first(start)
     support = growth.support(chosen, always=True)
     assert support is not None

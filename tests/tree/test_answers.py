@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from consilience.kernels.messages import sorted_by
 from consilience.tree import answers
 
 
@@ -18,12 +19,13 @@ def test_branches_that_meet_are_summed_over_the_cells(rows, chunk, monkeypatch) 
     cells, width = 40, 6
     values = rng.random(cells)
     column = rng.integers(0, width - 1, cells)  # the last column has no cell
-    branches = [(rng.random((r, 5)), rng.integers(0, 5, cells)) for r in rows]
-    expected = np.zeros((prod(rows), width))
+    branches = [(rng.random((5, r)), rng.integers(0, 5, cells)) for r in rows]
+    expected = np.zeros((width, prod(rows)))
     for cell in range(cells):
         product = np.ones(1)
-        for carried, at in branches:
-            product = np.multiply.outer(product, carried[:, at[cell]]).reshape(-1)
-        expected[:, column[cell]] += values[cell] * product
-    found = answers._meeting(branches, values, column, width)
+        for message, at in branches:
+            product = np.multiply.outer(product, message[at[cell]]).reshape(-1)
+        expected[column[cell]] += values[cell] * product
+    groups = [sorted_by(at, 5) for _, at in branches]
+    found = answers.Joint.of(values, column, width, groups).met([m for m, _ in branches])
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from time import perf_counter
 from typing import Any
@@ -115,6 +115,7 @@ class Run(Iterator[Round]):
         self._fit = ready.fit.coarser(ROUND_TOLERANCE)
         rows = None if call.total is None else float(call.total)
         self._estimates = Estimates(ready.domain, rows, ready.mechanism.fit.unmeasured)
+        self._finer = replace(self._estimates, rough=False)
         self._meter = Meter(ready.cost)
         self._measurements: list[Measurement] = []
         self._model: Model | None = None
@@ -159,8 +160,8 @@ class Run(Iterator[Round]):
         return self._model
 
     def answers(self, cliques: Sequence[Clique]) -> Iterator[Buffer]:
-        """Expected counts of any cliques by the model so far, as the next round would see them."""
-        return self._estimates(self.model, cliques)
+        """Expected counts of any cliques by the model so far, closer than candidates are ranked by."""
+        return self._finer(self.model, cliques)
 
     def moved(self, clique: Clique) -> float:
         """How far the last round moved the model's answer on a clique (L1, counts)."""

@@ -4,30 +4,21 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 
 from consilience.domain import Domain, random_marginals
 from consilience.kernels.hugin import FORK_CELLS
-from consilience.kernels.options import SERIAL_CELLS
+from consilience.kernels.threads import SERIAL_CELLS, threads
 from consilience.regions import JunctionTree, RegionGraph
 from consilience.regions.wiring import Wiring
 from consilience.solvers.convex_gbp import Beliefs, Sweeper
 from consilience.tree.oracle import ExactOracle
 
-THREADS = (1, 2)
+THREADS = (1, 2, 3)
 MIXED = Domain({f"x{i}": [2, 7, 10, 3, 16, 5][i % 6] for i in range(18)})
-
-
-@pytest.fixture(autouse=True)
-def _threads_as_before() -> Iterator[None]:
-    before = numba.get_num_threads()
-    yield
-    numba.set_num_threads(before)
 
 
 def digest(*arrays: np.ndarray) -> str:
@@ -71,13 +62,12 @@ RUNS = {
 }
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")  # pyright: ignore
 @pytest.mark.parametrize("name", RUNS)
 def test_the_number_of_threads_does_not_show(name: str) -> None:
     found = []
-    for threads in THREADS:
-        numba.set_num_threads(threads)
-        found += [RUNS[name](), RUNS[name]()]
+    for count in THREADS:
+        with threads(count):
+            found += [RUNS[name](), RUNS[name]()]
     assert len(set(found)) == 1
 
 

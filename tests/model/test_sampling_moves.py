@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numba import get_num_threads, set_num_threads
 
 from consilience.domain import CliqueVector, Domain
+from consilience.kernels.threads import threads
 from consilience.model.sampling import BLOCK, RowMoves, _blocks, impossible_rows, widths
 from consilience.records import Dataset
 from solvers.problems import cliques_of, marginal_of
@@ -99,16 +99,12 @@ def test_impossible_cells_are_left_and_never_entered() -> None:
 
 
 def test_the_number_of_threads_changes_nothing() -> None:
-    threads = get_num_threads()
     found = []
-    try:
-        for count in {1, threads}:
-            set_num_threads(count)
+    for count in (1, 2, 3):
+        with threads(count):
             codes = uniform_rows(30_000, 1)
             made = [RowMoves(targets(1), None).sweep(codes, w) for w in (100.0, 1.0)]
             found.append((made, codes))
-    finally:
-        set_num_threads(threads)
     for made, codes in found[1:]:
         assert made == found[0][0]
         np.testing.assert_array_equal(codes, found[0][1])

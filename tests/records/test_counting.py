@@ -5,7 +5,6 @@ import os
 from itertools import combinations
 from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Domain, all_marginals, closure
 from consilience.kernels import counting
+from consilience.kernels.threads import threads
 from consilience.records import Dataset
 
 FOLDER = Path(os.environ.get("CONSILIENCE_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -121,14 +121,10 @@ def test_the_number_of_threads_changes_no_bit(weighted: bool) -> None:
     codes = draw_codes(domain, 20_000, 3)
     weights = np.random.default_rng(4).exponential(size=20_000) if weighted else None
     data = Dataset(codes, domain, weights)
-    before = numba.get_num_threads()
     results = []
-    try:
-        for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
-            numba.set_num_threads(threads)
+    for count in (1, 2, 3):
+        with threads(count):
             results.append(data.marginals(all_marginals(domain, 3)).values)
-    finally:
-        numba.set_num_threads(before)
     for values in results[1:]:
         np.testing.assert_array_equal(values, results[0])
 
@@ -140,6 +136,7 @@ def test_cell_numbers_of_eight_bytes_count_the_same() -> None:
     data = Dataset(codes, domain)
     counts = np.zeros(900 + 210_000)
     counting._count(
+        *(0, 1, 0, len(codes)),
         *data.codes.arrays,
         data.codes.columns,
         np.array(domain.shape),

@@ -23,8 +23,8 @@ from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError, MeasurementError
 from consilience.kernels import cells as kernels
 from consilience.kernels.cells import NONNEGATIVE
-from consilience.kernels.options import threads_for
 from consilience.kernels.splitting import Roots
+from consilience.kernels.threads import spread
 from consilience.loop import Check, Goal, Stop, iterate
 from consilience.measurements import Measurement, SquaredLoss
 from consilience.progress import Progress
@@ -64,14 +64,11 @@ class Views:
     def agree(self, values: Buffer, total: float) -> None:
         """One pass, in place: the closest tables that agree on every intersection and sum to the total."""
         count = len(self.ties.roots.at)
-        none, mode = np.zeros(count), np.full(count, NONNEGATIVE, np.int64)
+        mode = np.full(count, NONNEGATIVE, np.int64)
         # With mix 0 the data y itself are projected; the state v is not read.
         work = np.empty_like(values)
-        roots = Roots(values, work, values, work, values, mode, none, none, none, none)
         self.projection.target[0] = total
-        with threads_for(len(values)):
-            self.projection.project(roots)
-            self.projection.spread(roots, 1.0, update=False)
+        self.projection.project(Roots(values, work, values, work, mode, np.zeros(count)))
         values[...] = work
 
     def disagreement(self, values: Buffer, total: float) -> float:
@@ -155,8 +152,9 @@ class _PriView:
         if float(state.values.min()) >= -SMALLEST * self.total:
             raise Stop(CONVERGED)
         tables = self.views.ties.roots
-        with threads_for(len(state.values)):
-            self.remove(state.values, tables.at, tables.cells)
+        spread(
+            self.remove, len(tables.at), len(state.values), state.values, tables.at, tables.cells
+        )
         return 1
 
     def check(self, state: _Working, done: int) -> Check:

@@ -17,8 +17,8 @@ from consilience.domain import Buffer, CliqueVector, Domain, Layout
 from consilience.domain.domain import names_of
 from consilience.errors import ConsilienceError, DomainError
 from consilience.kernels import products as kernels
-from consilience.kernels.options import threads_for
 from consilience.kernels.products import adam_step
+from consilience.kernels.threads import spread
 from consilience.loop import Check, iterate
 from consilience.measurements import BoundLoss, Measurement, SquaredLoss
 from consilience.progress import Progress
@@ -72,19 +72,19 @@ class ProductWiring:
     def marginals(self, p: Buffer) -> CliqueVector:
         """The mixture's marginals on the layout's cliques; each sums to one."""
         out = CliqueVector(self.layout)
-        with threads_for(self.layout.cells * 16):
-            kernels.mixture_marginals(
-                p, out.values, self.chunk, self.at, self.rows, self.ptr, self.first, self.size
-            )
+        spread(
+            kernels.mixture_marginals, len(self.chunk) - 1, self.layout.cells * 16, p, out.values, self.chunk, self.at,
+            self.rows, self.ptr, self.first, self.size,
+        )  # fmt: skip
         return out
 
     def gradient(self, p: Buffer, slope: Buffer) -> Buffer:
         """The derivative by phi of <slope, marginals>."""
         parts = np.empty((len(self.chunk) - 1, *p.shape))
-        with threads_for(self.layout.cells * 16):
-            kernels.mixture_pullback(
-                p, slope, parts, self.chunk, self.at, self.rows, self.ptr, self.first, self.size
-            )
+        spread(
+            kernels.mixture_pullback, len(parts), self.layout.cells * 16, p, slope, parts, self.chunk, self.at,
+            self.rows, self.ptr, self.first, self.size,
+        )  # fmt: skip
         grad = parts.sum(axis=0)
         kernels.softmax_pullback(p, grad, self.attribute_first, self.attribute_size)
         return grad

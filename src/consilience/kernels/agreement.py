@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from consilience.kernels.elementary import NEAR, exp, log, short_exp, short_log1p
-from consilience.kernels.options import INLINE, LOOP
+from consilience.kernels.options import LOOP
 from consilience.kernels.tables import Edges, Shapes, normalise
 
 IMPOSSIBLE = -1e12
@@ -172,7 +172,7 @@ def _exponentials(out: Any, mean: Any) -> float:
     return whole
 
 
-@njit(**INLINE)
+@njit(**LOOP)
 def _agree_nearby(
     belief: Any, inverse: Any, mean: Any, i: int, w: float, share: float, track: bool, messages: Messages, kappa: Any,
     children: Children, edges: Edges,
@@ -195,7 +195,7 @@ def _agree_nearby(
     return log_mass
 
 
-@njit(**INLINE)
+@njit(**LOOP)
 def _agree(
     belief: Any, mean: Any, i: int, w: float, own: float, share: float, track: bool, messages: Messages, kappa: Any,
     children: Children, edges: Edges,
@@ -234,18 +234,12 @@ def _agree(
     return log_mass, w
 
 
-@njit(**INLINE)
-def combine_one(
+@njit(**LOOP)
+def _combine_one(
     i: int, track: bool, belief: Belief, messages: Messages, gap: Any, kappa: Any, children: Children, tables: Shapes,
     edges: Edges,
 ) -> None:  # fmt: skip
-    """Agree on the i-th listed child.
-
-    Messages come in as the parents' tables summed to the child, still to be divided by their mass, and go out as the
-    factors (mean / sum)^weight by which the parents must scale. gap[i] is the largest L1 distance between a parent's sum
-    and the child's belief before; lift[e] is the change of the parent's shift that belongs to edge e. With `track` the
-    drift is kept.
-    """
+    """Agree on the i-th listed child."""
     tau, shift, edge, parent, msg_at = (
         belief.tau,
         belief.shift,
@@ -290,3 +284,19 @@ def combine_one(
     shift[t] += w * (offset + log_mass - shift[t])
     if w < 1.0:
         normalise(tau, shift, t, lo, lo + n)
+
+
+@njit(**LOOP)
+def combine(
+    low: int, high: int, track: bool, belief: Belief, messages: Messages, gap: Any, kappa: Any, children: Children,
+    tables: Shapes, edges: Edges,
+) -> None:  # fmt: skip
+    """Agree on the listed children `low` to `high`.
+
+    Messages come in as the parents' tables summed to the child, still to be divided by their mass, and go out as the
+    factors (mean / sum)^weight by which the parents must scale. gap[i] is the largest L1 distance between a parent's sum
+    and the child's belief before; lift[e] is the change of the parent's shift that belongs to edge e. With `track` the
+    drift is kept.
+    """
+    for i in range(low, high):
+        _combine_one(i, track, belief, messages, gap, kappa, children, tables, edges)

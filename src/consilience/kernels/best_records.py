@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 
 
 @njit(**LOOP)
@@ -94,17 +94,17 @@ def _climb(
     return worth
 
 
-@njit(**PARALLEL)
+@njit(**LOOP)
 def best_records(
-    records: Any, attribute: Any, value: Any, weight: Any, costs: Any, starts: Any, first: Any, size: Any, ptr: Any,
-    items: Any, passes: int,
+    low: int, high: int, records: Any, attribute: Any, value: Any, weight: Any, costs: Any, starts: Any, first: Any, size: Any,
+    ptr: Any, items: Any, passes: int,
 ) -> None:  # fmt: skip
     """records[j] = a good maximiser of sum_q weight_q [x meets q] - sum_i costs[j, first_i + x_i].
 
     Row q of `attribute` and `value` is a conjunction (attribute -1: no condition); items[ptr[i] : ptr[i + 1]] are those on
     attribute i. The climb starts at the cheapest values, and again with the conjunction starts[j, s] put in (-1: no such start).
     """
-    for j in prange(records.shape[0]):
+    for j in range(low, high):
         d = first.size
         cheapest, x, trial = np.empty(d, np.int64), np.empty(d, np.int64), np.empty(d, np.int64)
         gain = np.empty(size.max())

@@ -7,10 +7,10 @@ from math import log as scalar_log
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from consilience.kernels.elementary import exp, log
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 from consilience.kernels.tables import Shapes
 
 NONNEGATIVE, MASKED, ENTROPIC, ABSOLUTE, GIVEN = 0, 1, 2, 3, 4
@@ -61,32 +61,39 @@ def _entropic(v: Any, prior: Any, pull: float, z: Any) -> None:
 
 
 @njit(**LOOP)
-def prox_cells(mode: int, v: Any, extra: Any, pull: float, z: Any) -> None:
-    """z = prox(v), cell by cell. `pull` is the weight of the extra term over the penalty."""
-    if mode == NONNEGATIVE:
-        for c in range(v.size):
-            z[c] = max(v[c], 0.0)
-    elif mode == MASKED:
+def prox_entropic(
+    first: int, last: int, v: Any, extra: Any, mode: Any, pull: Any, z: Any, tables: Shapes
+) -> None:
+    """z = prox(v) of the ENTROPIC tables. `pull` is the weight of the extra term over the penalty."""
+    for r in range(first, last):
+        if mode[r] == ENTROPIC:
+            lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+            _entropic(v[lo:hi], extra[lo:hi], pull[r], z[lo:hi])
+
+
+@njit(**LOOP)
+def _prox(mode: int, v: Any, extra: Any, pull: float, z: Any) -> None:
+    if mode == MASKED:
         for c in range(v.size):
             z[c] = max(v[c], 0.0) if extra[c] > 0.0 else 0.0
-    elif mode == ENTROPIC:
-        _entropic(v, extra, pull, z)
     elif mode == ABSOLUTE:
         for c in range(v.size):
             gap = v[c] - extra[c]
             moved = extra[c] + max(gap - pull, 0.0) + min(gap + pull, 0.0)
             z[c] = max(moved, 0.0)
-    else:
+    elif mode == GIVEN:
         for c in range(v.size):
             z[c] = extra[c]
 
 
-@njit(**PARALLEL)
-def prox_all(v: Any, extra: Any, mode: Any, pull: Any, z: Any, tables: Shapes) -> None:
-    """z = prox(v) for every root."""
-    for r in prange(tables.at.size):
+@njit(**LOOP)
+def prox_tables(
+    first: int, last: int, v: Any, extra: Any, mode: Any, pull: Any, z: Any, tables: Shapes
+) -> None:
+    """z = prox(v) of the MASKED, ABSOLUTE and GIVEN tables."""
+    for r in range(first, last):
         lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
-        prox_cells(mode[r], v[lo:hi], extra[lo:hi], pull[r], z[lo:hi])
+        _prox(mode[r], v[lo:hi], extra[lo:hi], pull[r], z[lo:hi])
 
 
 # -- the prior of pairs that follows the fit ------------------------------------------------------------
@@ -104,12 +111,12 @@ def _moved(old: Any, fit: Any, beyond: float, least: float) -> Any:
     return old / whole
 
 
-@njit(**PARALLEL)
+@njit(**LOOP)
 def follow_pairs(
-    fit: Any, prior: Any, pairs: Any, tables: Shapes, beyond: float, least: float
-) -> None:
+    first: int, last: int, fit: Any, prior: Any, pairs: Any, tables: Shapes, beyond: float, least: float
+) -> None:  # fmt: skip
     """Move the one-way marginals of each listed pair's prior to the fit's, and the prior to their product."""
-    for k in prange(pairs.size):
+    for k in range(first, last):
         i = pairs[k]
         lo, n, m = tables.at[i], tables.rows[i], tables.inner[i]
         found, kept = fit[lo : lo + n * m].reshape(n, m), prior[lo : lo + n * m].reshape(n, m)
@@ -177,15 +184,15 @@ def norm_sub_one(x: Any) -> None:
         x[c] = max(x[c] - shift, 0.0)
 
 
-@njit(**PARALLEL)
-def norm_cut_all(x: Any, at: Any, cells: Any) -> None:
+@njit(**LOOP)
+def norm_cut_all(first: int, last: int, x: Any, at: Any, cells: Any) -> None:
     """`norm_cut_one` of each table."""
-    for r in prange(at.size):
+    for r in range(first, last):
         norm_cut_one(x[at[r] : at[r] + cells[r]])
 
 
-@njit(**PARALLEL)
-def norm_sub_all(x: Any, at: Any, cells: Any) -> None:
+@njit(**LOOP)
+def norm_sub_all(first: int, last: int, x: Any, at: Any, cells: Any) -> None:
     """`norm_sub_one` of each table."""
-    for r in prange(at.size):
+    for r in range(first, last):
         norm_sub_one(x[at[r] : at[r] + cells[r]])

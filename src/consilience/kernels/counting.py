@@ -13,9 +13,14 @@ are no atomic operations, and the result does not depend on the number of thread
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
+
+from consilience.kernels.options import LOOP
+from consilience.kernels.threads import spread
 
 LANES = 4  # cliques counted side by side by one thread
 BLOCK = 1024  # records whose cell numbers are held at once: LANES * BLOCK * 4 bytes = 16 KB
@@ -43,77 +48,61 @@ def count_marginals(
     tables = np.diff(offsets)
     wide = tables.size > 0 and int(tables.max()) > 1 << 32
     cell_type = np.empty(0, dtype=np.uint64 if wide else np.uint32)
-    # Compiled once: weights are always seen as read-only, and an empty array stands for one each.
-    per_record = np.empty(0) if weights is None else weights.view()
-    per_record.setflags(write=False)
-    _count(*codes, columns, sizes, members, first, offsets, per_record, counts, cell_type)
+    per_record = np.empty(0) if weights is None else weights
+    fixed = (*map(_read_only, (*codes, columns, sizes, members, first, offsets, per_record)),)
+    rows, tasks = codes[0].shape[1], -(-tables.size // LANES)
+    for begin in range(0, rows, CHUNK):
+        end = min(begin + CHUNK, rows)
+        spread(_count, tasks, tables.size * (end - begin), begin, end, *fixed, counts, cell_type)
 
 
-@njit(cache=True)
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Kernels are compiled once, for arrays that nobody writes to."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+@njit(**LOOP)
 def _horner(cells, column, size):
     """cells = cells * size + column. A function of its own, because only so it is vectorised."""
     for r in range(column.size):
         cells[r] = cells[r] * size + column[r]
 
 
-@njit(cache=True)
-def _increment(table, cells, rows):
-    for r in range(rows):
-        table[cells[r]] += 1.0
-
-
-@njit(cache=True)
-def _increment_four(table0, table1, table2, table3, cells, rows):
-    for r in range(rows):
-        table0[cells[0, r]] += 1.0
-        table1[cells[1, r]] += 1.0
-        table2[cells[2, r]] += 1.0
-        table3[cells[3, r]] += 1.0
-
-
-@njit(cache=True)
-def _add_weights(table, cells, weights):
-    for r in range(weights.size):
-        table[cells[r]] += weights[r]
-
-
-@njit(cache=True, parallel=True)
+@njit(**LOOP)
 def _count(
-    codes8, codes16, codes32, columns, sizes, members, first, offsets, weights, counts, cell_type
-):
-    rows = codes8.shape[1]
-    cliques = first.size - 1
-    for begin in range(0, rows, CHUNK):
-        end = min(begin + CHUNK, rows)
-        for task in prange((cliques + LANES - 1) // LANES):
-            low = task * LANES
-            lanes = min(LANES, cliques - low)
-            cells = np.empty((LANES, BLOCK), cell_type.dtype)
-            for start in range(begin, end, BLOCK):
-                stop = min(start + BLOCK, end)
+    first_task, last_task, begin, end, codes8, codes16, codes32, columns, sizes, members, first, offsets, weights, counts,
+    cell_type,
+):  # fmt: skip
+    """Count the records from `begin` to `end`; a task is LANES cliques."""
+    cells = np.empty((LANES, BLOCK), cell_type.dtype)
+    for task in range(first_task, last_task):
+        low = task * LANES
+        lanes = min(LANES, first.size - 1 - low)
+        for start in range(begin, end, BLOCK):
+            stop = min(start + BLOCK, end)
+            for k in range(lanes):
+                cells[k, :] = 0
+                for m in range(first[low + k], first[low + k + 1]):
+                    width, row = columns[members[m], 0], columns[members[m], 1]
+                    size = cell_type.dtype.type(sizes[members[m]])
+                    if width == 0:
+                        _horner(cells[k], codes8[row, start:stop], size)
+                    elif width == 1:
+                        _horner(cells[k], codes16[row, start:stop], size)
+                    else:
+                        _horner(cells[k], codes32[row, start:stop], size)
+            if weights.size == 0 and lanes == LANES:
+                table0, table1 = counts[offsets[low] :], counts[offsets[low + 1] :]
+                table2, table3 = counts[offsets[low + 2] :], counts[offsets[low + 3] :]
+                for r in range(stop - start):
+                    table0[cells[0, r]] += 1.0
+                    table1[cells[1, r]] += 1.0
+                    table2[cells[2, r]] += 1.0
+                    table3[cells[3, r]] += 1.0
+            else:
                 for k in range(lanes):
-                    cells[k, :] = 0
-                    for m in range(first[low + k], first[low + k + 1]):
-                        width, row = columns[members[m]]
-                        size = cell_type.dtype.type(sizes[members[m]])
-                        if width == 0:
-                            _horner(cells[k], codes8[row, start:stop], size)
-                        elif width == 1:
-                            _horner(cells[k], codes16[row, start:stop], size)
-                        else:
-                            _horner(cells[k], codes32[row, start:stop], size)
-                if weights.size > 0:
-                    for k in range(lanes):
-                        _add_weights(counts[offsets[low + k] :], cells[k], weights[start:stop])
-                elif lanes == LANES:
-                    _increment_four(
-                        counts[offsets[low] :],
-                        counts[offsets[low + 1] :],
-                        counts[offsets[low + 2] :],
-                        counts[offsets[low + 3] :],
-                        cells,
-                        stop - start,
-                    )
-                else:
-                    for k in range(lanes):
-                        _increment(counts[offsets[low + k] :], cells[k], stop - start)
+                    table = counts[offsets[low + k] :]
+                    for r in range(stop - start):
+                        table[cells[k, r]] += weights[start + r] if weights.size else 1.0

@@ -8,15 +8,17 @@ with sums of their own, added in a fixed order, so the bits do not depend on the
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 from math import log as scalar_log
 from typing import Any, NamedTuple
 
-from numba import njit, prange, uint64
+from numba import njit, uint64
 
 from consilience.kernels.elementary import exp
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 from consilience.kernels.tables import FLOOR, total
+from consilience.kernels.threads import spread
 
 BLOCK_CELLS = 2048
 """Cells that are worked on at a time: half of a usual first-level cache, the rest is for what they meet."""
@@ -25,7 +27,7 @@ TINY = 1e-280
 WIDEST = 400.0
 """Factors whose logarithms span more than this in one clique might lose cells between FLOOR and TINY; then a step stops."""
 FORK_CELLS = 1 << 18
-"""Levels of the tree with fewer cells than this are worked on by one thread: waking a second one costs more."""
+"""A tree whose levels all have fewer cells than this is worked on by one thread: waking a second one costs more."""
 NOT_FINITE = -1
 
 
@@ -248,19 +250,23 @@ def _messages_down(plan: Plan, c: int, below: Any, scratch: Scratch, mass: float
 
 
 @njit(**LOOP)
-def _collect(plan: Plan, i: int, x: Any, scratch: Scratch, scale: float) -> None:
-    c = plan.of[i]
-    down = _down(plan, c)
-    if c == 0:
-        _work(plan, i, x, scratch, down, down, scale, TINY)
-    else:
-        _work(plan, i, x, scratch, down, Edges(plan.own, c, c + 1), 1.0, TINY)
+def _collect(first: int, last: int, plan: Plan, x: Any, scratch: Scratch, scale: float) -> None:
+    """Work items `first` to `last` on the way to the root."""
+    for i in range(first, last):
+        c = plan.of[i]
+        down = _down(plan, c)
+        if c == 0:
+            _work(plan, i, x, scratch, down, down, scale, TINY)
+        else:
+            _work(plan, i, x, scratch, down, Edges(plan.own, c, c + 1), 1.0, TINY)
 
 
 @njit(**LOOP)
-def _distribute(plan: Plan, i: int, x: Any, scratch: Scratch) -> None:
-    c = plan.of[i]
-    _work(plan, i, x, scratch, Edges(plan.own, c, c + 1), _down(plan, c), 1.0, FLOOR)
+def _distribute(first: int, last: int, plan: Plan, x: Any, scratch: Scratch) -> None:
+    """Work items `first` to `last` on the way back."""
+    for i in range(first, last):
+        c = plan.of[i]
+        _work(plan, i, x, scratch, Edges(plan.own, c, c + 1), _down(plan, c), 1.0, FLOOR)
 
 
 @njit(**LOOP)
@@ -294,6 +300,15 @@ def _factor(plan: Plan, k: int, gradient: Any, rate: float, scratch: Scratch) ->
         f[j] = exp(-rate * g[j] - most)
     scratch.span[k] = most - least if wrong == 0.0 else inf
     scratch.lift[k] = most
+
+
+@njit(**LOOP)
+def _factors(
+    first: int, last: int, plan: Plan, gradient: Any, rate: float, scratch: Scratch
+) -> None:
+    """The factors of children `first` to `last`."""
+    for k in range(first, last):
+        _factor(plan, k, gradient, rate, scratch)
 
 
 @njit(**LOOP)
@@ -335,7 +350,6 @@ def _messages_to_children(plan: Plan, lo: int, hi: int, below: Any, scratch: Scr
 # -- one step -----------------------------------------------------------------------------------------
 
 
-@njit(**PARALLEL)
 def step(
     plan: Plan, gradient: Any, rate: float, tables: Calibrated, scale: float, scratch: Scratch
 ) -> tuple[int, float, float]:
@@ -346,13 +360,18 @@ def step(
     collected, the others are untouched and nothing has been distributed. NOT_FINITE if the gradient is not; nothing has been
     done.
     """
-    x, below = tables.x, tables.below
-    if plan.below[-1] - plan.below[plan.measured] >= FORK_CELLS:
-        for k in prange(plan.measured, plan.below.size - 1):
-            _factor(plan, k, gradient, rate, scratch)
-    else:
-        for k in range(plan.measured, plan.below.size - 1):
-            _factor(plan, k, gradient, rate, scratch)
+    cells = plan.at[plan.level[1:]] - plan.at[plan.level[:-1]]
+    road = _step_on_one if int(cells.max()) < FORK_CELLS else _step_by_level
+    return road(plan, gradient, rate, tables, scale, scratch)
+
+
+@njit(**LOOP)
+def _step_on_one(
+    plan: Plan, gradient: Any, rate: float, tables: Calibrated, scale: float, scratch: Scratch
+) -> tuple[int, float, float]:
+    """A step in one call."""
+    x, below, item = tables.x, tables.below, plan.item
+    _factors(plan.measured, plan.below.size - 1, plan, gradient, rate, scratch)
     if not _finite(plan, scratch.span):
         return NOT_FINITE, 1.0, 0.0
     levels = plan.level.size - 1
@@ -360,21 +379,35 @@ def step(
         lo, hi = plan.level[levels - 1 - back], plan.level[levels - back]
         if _any_wide(plan, lo, hi, scratch.span):
             return hi, 1.0, 0.0
-        if plan.at[hi] - plan.at[lo] >= FORK_CELLS:
-            for i in prange(plan.item[lo], plan.item[hi]):
-                _collect(plan, i, x, scratch, scale)
-        else:
-            for i in range(plan.item[lo], plan.item[hi]):
-                _collect(plan, i, x, scratch, scale)
+        _collect(item[lo], item[hi], plan, x, scratch, scale)
         _messages_to_parents(plan, lo, hi, below, scratch)
     mass = _turn(plan, below, scratch)
     for l in range(1, levels):
         lo, hi = plan.level[l], plan.level[l + 1]
-        if plan.at[hi] - plan.at[lo] >= FORK_CELLS:
-            for i in prange(plan.item[lo], plan.item[hi]):
-                _distribute(plan, i, x, scratch)
-        else:
-            for i in range(plan.item[lo], plan.item[hi]):
-                _distribute(plan, i, x, scratch)
+        _distribute(item[lo], item[hi], plan, x, scratch)
         _messages_to_children(plan, lo, hi, below, scratch)
     return 0, mass, total(scratch.lift, 0, scratch.lift.size)
+
+
+def _step_by_level(
+    plan: Plan, gradient: Any, rate: float, tables: Calibrated, scale: float, scratch: Scratch
+) -> tuple[int, float, float]:
+    """The same with the items of a level shared out to threads."""
+    x, below, item = tables.x, tables.below, plan.item.tolist()
+    level, at = plan.level.tolist(), plan.at.tolist()
+    count, first = len(plan.below) - 1 - plan.measured, plan.measured
+    spread(_factors, count, len(gradient), plan, gradient, rate, scratch, start=first)
+    if not _finite(plan, scratch.span):
+        return NOT_FINITE, 1.0, 0.0
+    for lo, hi in reversed(list(pairwise(level))):
+        if _any_wide(plan, lo, hi, scratch.span):
+            return hi, 1.0, 0.0
+        items, cells = item[hi] - item[lo], at[hi] - at[lo]
+        spread(_collect, items, cells, plan, x, scratch, scale, start=item[lo])
+        _messages_to_parents(plan, lo, hi, below, scratch)
+    mass = _turn(plan, below, scratch)
+    for lo, hi in list(pairwise(level))[1:]:
+        items, cells = item[hi] - item[lo], at[hi] - at[lo]
+        spread(_distribute, items, cells, plan, x, scratch, start=item[lo])
+        _messages_to_children(plan, lo, hi, below, scratch)
+    return 0, mass, float(scratch.lift.sum())

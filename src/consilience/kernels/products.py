@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 
 
 @njit(**LOOP)
@@ -41,13 +41,13 @@ def _digits(i: int, heads: Any, first: Any, size: Any, out: Any) -> None:
         rest //= size[d]
 
 
-@njit(**PARALLEL)
+@njit(**LOOP)
 def mixture_marginals(
-    p: Any, values: Any, chunk: Any, at: Any, rows: Any, ptr: Any, first: Any, size: Any
-) -> None:
+    low: int, high: int, p: Any, values: Any, chunk: Any, at: Any, rows: Any, ptr: Any, first: Any, size: Any
+) -> None:  # fmt: skip
     """values = mean over components of the product of the attributes' probabilities, for each cell of each clique."""
     share = 1.0 / p.shape[1]
-    for c in prange(chunk.size - 1):
+    for c in range(low, high):
         head = np.empty(p.shape[1])
         for r in range(chunk[c], chunk[c + 1]):
             lo, hi = ptr[r], ptr[r + 1] - 1
@@ -63,13 +63,13 @@ def mixture_marginals(
                     values[start + v] = cell * share
 
 
-@njit(**PARALLEL)
+@njit(**LOOP)
 def mixture_pullback(
-    p: Any, slope: Any, grads: Any, chunk: Any, at: Any, rows: Any, ptr: Any, first: Any, size: Any
-) -> None:
+    low: int, high: int, p: Any, slope: Any, grads: Any, chunk: Any, at: Any, rows: Any, ptr: Any, first: Any, size: Any
+) -> None:  # fmt: skip
     """grads[c] = chunk c's part of the derivative by p of <slope, marginals>. Parts are summed by the caller, in order."""
     share = 1.0 / p.shape[1]
-    for c in prange(chunk.size - 1):
+    for c in range(low, high):
         head, back, rest = np.empty(p.shape[1]), np.empty(p.shape[1]), np.empty(p.shape[1])
         grad = grads[c]
         grad[:] = 0.0

@@ -20,13 +20,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
-from consilience.kernels.options import LOOP, PARALLEL
-
-CHUNK = 64
-"""Occupied groups that one work item fills."""
+from consilience.kernels.options import LOOP
 
 
 def draw_cells(mass: NDArray[np.float64], offset: float, drawn: NDArray[np.int64]) -> None:
@@ -59,20 +56,24 @@ def group_rows(keys: Any, order: Any, count: int) -> Groups:
     return Groups(start, rows)
 
 
-@njit(**PARALLEL)
-def fill_groups(table: Any, groups: Groups, occupied: Any, offsets: Any, values: Any) -> None:
+@njit(**LOOP)
+def fill_groups(
+    low: int, high: int, table: Any, groups: Groups, occupied: Any, offsets: Any, values: Any
+) -> None:
     """values[row] = a column of the row's group, drawn from table[group]; group occupied[i] takes offset offsets[i].
 
     Every occupied group has mass. Groups do not share rows, so the number of threads changes nothing.
     """
-    for item in prange((occupied.size + CHUNK - 1) // CHUNK):
-        for i in range(item * CHUNK, min((item + 1) * CHUNK, occupied.size)):
-            g = occupied[i]
-            members = groups.rows[groups.start[g] : groups.start[g + 1]]
-            drawn = np.empty(members.size, np.int64)
-            _draw(table[g], table[g].sum(), offsets[i], drawn)
-            for k in range(members.size):
-                values[members[k]] = drawn[k]
+    for i in range(low, high):
+        g = occupied[i]
+        members = groups.rows[groups.start[g] : groups.start[g + 1]]
+        drawn = np.empty(members.size, np.int64)
+        mass = 0.0
+        for c in range(table.shape[1]):
+            mass += table[g, c]
+        _draw(table[g], mass, offsets[i], drawn)
+        for k in range(members.size):
+            values[members[k]] = drawn[k]
 
 
 @njit(**LOOP)
@@ -103,8 +104,6 @@ IMPOSSIBLE = np.float32(1e30)
 PROHIBITIVE = np.float32(1e6)
 LEAST_GAIN = np.float32(1e-3)
 """A move must win more than this; less is rounding."""
-ROWS = 128
-"""Rows that one work item looks at."""
 
 
 @njit(inline="always", **LOOP)
@@ -125,14 +124,14 @@ def _leave(d, slope):
     return _enter(-d, slope)
 
 
-@njit(**PARALLEL)
-def lay_out(deviation, at, left, right, size, slope, to, laid, cost, least_at, least):
+@njit(**LOOP)
+def lay_out(low, high, deviation, at, left, right, size, slope, to, laid, cost, least_at, least):
     """Copy tables so that the moving attribute is last, with the cost of entering each cell and the least of each stretch.
 
     Table c is deviation[at[c]:] seen as (left[c], size, right[c]); it becomes laid[to[c]:] as (left[c] * right[c], size), and
     least[least_at[c] + stretch] is the smallest cost in a stretch.
     """
-    for c in prange(at.size):
+    for c in range(low, high):
         for x in range(left[c]):
             for y in range(right[c]):
                 stretch = x * right[c] + y
@@ -146,10 +145,10 @@ def lay_out(deviation, at, left, right, size, slope, to, laid, cost, least_at, l
                 least[least_at[c] + stretch] = smallest
 
 
-@njit(**PARALLEL)
-def lay_back(deviation, at, left, right, size, to, laid):
+@njit(**LOOP)
+def lay_back(low, high, deviation, at, left, right, size, to, laid):
     """Undo `lay_out`."""
-    for c in prange(at.size):
+    for c in range(low, high):
         for x in range(left[c]):
             for y in range(right[c]):
                 for v in range(size):
@@ -157,49 +156,48 @@ def lay_back(deviation, at, left, right, size, to, laid):
                     deviation[at[c] + (x * size + v) * right[c] + y] = laid[source]
 
 
-@njit(**PARALLEL)
+@njit(**LOOP)
 def propose(
-    codes, low, high, attribute, size, slope, ptr, other, stride, to, laid, cost, least_at, least, found
+    low, high, start, codes, attribute, size, slope, ptr, other, stride, to, laid, cost, least_at, least, found
 ):  # fmt: skip
-    """found[r - low] = the best value to move row r to, or -1 where no value helps.
+    """found[r - start] = the best value to move row r to, or -1 where no value helps; rows `low` to `high`.
 
     Row r lies in stretch sum_k codes[r, other[k]] * stride[k], k from ptr[c] to ptr[c + 1], of table c.
     """
     tables = ptr.size - 1
-    for item in prange((high - low + ROWS - 1) // ROWS):
-        score = np.empty(size, np.float32)
-        stretch = np.empty(tables, np.int64)
-        for r in range(low + item * ROWS, min(low + (item + 1) * ROWS, high)):
-            current = codes[r, attribute]
-            leave = np.float32(0.0)
-            hope = np.float32(0.0)
-            for c in range(tables):
-                s = 0
-                for k in range(ptr[c], ptr[c + 1]):
-                    s += codes[r, other[k]] * stride[k]
-                leave += _leave(laid[to[c] + s * size + current], slope)
-                hope += least[least_at[c] + s]
-                stretch[c] = s
-            found[r - low] = -1
-            if leave + hope >= -LEAST_GAIN:
-                continue
-            score[:] = leave
-            for c in range(tables):
-                begin = to[c] + stretch[c] * size
-                for v in range(size):
-                    score[v] += cost[begin + v]
-            best = -1
-            gain = -LEAST_GAIN
+    score = np.empty(size, np.float32)
+    stretch = np.empty(tables, np.int64)
+    for r in range(low, high):
+        current = codes[r, attribute]
+        leave = np.float32(0.0)
+        hope = np.float32(0.0)
+        for c in range(tables):
+            s = 0
+            for k in range(ptr[c], ptr[c + 1]):
+                s += codes[r, other[k]] * stride[k]
+            leave += _leave(laid[to[c] + s * size + current], slope)
+            hope += least[least_at[c] + s]
+            stretch[c] = s
+        found[r - start] = -1
+        if leave + hope >= -LEAST_GAIN:
+            continue
+        score[:] = leave
+        for c in range(tables):
+            begin = to[c] + stretch[c] * size
             for v in range(size):
-                if score[v] < gain and v != current:
-                    gain = score[v]
-                    best = v
-            found[r - low] = best
+                score[v] += cost[begin + v]
+        best = -1
+        gain = -LEAST_GAIN
+        for v in range(size):
+            if score[v] < gain and v != current:
+                gain = score[v]
+                best = v
+        found[r - start] = best
 
 
 @njit(**LOOP)
 def accept(
-    codes, low, high, attribute, size, slope, ptr, other, stride, to, laid, cost, least_at, least, found
+    low, high, start, codes, attribute, size, slope, ptr, other, stride, to, laid, cost, least_at, least, found
 ):  # fmt: skip
     """Make the moves that still help, in row order; how many were made."""
     tables = ptr.size - 1
@@ -207,7 +205,7 @@ def accept(
     stretch = np.empty(tables, np.int64)
     made = 0
     for r in range(low, high):
-        v = found[r - low]
+        v = found[r - start]
         if v < 0:
             continue
         current = codes[r, attribute]

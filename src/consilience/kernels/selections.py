@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from consilience.kernels.elementary import exp
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 
 
-@njit(**PARALLEL)
-def low_sum(mu: Any, beta: float, slot: Any, parts: Any) -> None:
+@njit(**LOOP)
+def low_sum(first: int, last: int, mu: Any, beta: float, slot: Any, parts: Any) -> None:
     """parts[c] = sum over the low cells of chunk c of 2 cosh(beta mu)."""
-    for c in prange(parts.size):
+    for c in range(first, last):
         lo, hi = c * mu.size // parts.size, (c + 1) * mu.size // parts.size
         total = 0.0
         for j in range(lo, hi):
@@ -40,13 +40,13 @@ def _fill_high(
             out[h] -= share[f]
 
 
-@njit(**PARALLEL)
+@njit(**LOOP)
 def log_partition(
-    mu: Any, beta: float, rounds: Any, ptr: Any, cell: Any, share: Any, slot: Any, high: Any, base: float, top: Any,
-    mass: Any,
+    first: int, last: int, mu: Any, beta: float, rounds: Any, ptr: Any, cell: Any, share: Any, slot: Any, high: Any,
+    base: float, top: Any, mass: Any,
 ) -> None:  # fmt: skip
     """For each listed round: sum_j 2 cosh(beta (mu_j - a_j)) = mass * exp(top)."""
-    for i in prange(rounds.size):
+    for i in range(first, last):
         t = rounds[i]
         away = np.empty(high.size)
         _fill_high(cell, share, ptr[t], ptr[t + 1], slot, mu, high, away)

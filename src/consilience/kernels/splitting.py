@@ -9,40 +9,42 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange, uint64
+from numba import njit, uint64
 
-from consilience.kernels.cells import ABSOLUTE, ENTROPIC, MASKED, NONNEGATIVE, prox_cells
+from consilience.kernels.cells import ABSOLUTE, ENTROPIC, MASKED, NONNEGATIVE
 from consilience.kernels.elementary import log
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 from consilience.kernels.tables import Edges, Shapes, sum_down
 
 STATS = 9
 """Numbers taken per root: sum (x-z)^2, sum (z'-z)^2, w/2 sum (x-y)^2, sum (x-y), sum (x-y)x, sum x^2, how much of the
 uniform table makes x non-negative, its term of the lower bound, and sum z (or the value of the further term)."""
 
-TOGETHER = 16
-"""Nodes in a work item: their tables are small."""
-
 
 class Roots(NamedTuple):
     """The root tables' cells, all in one layout, and what each table is asked for.
 
-    v is the state, z = prox(v) (empty where nothing but non-negativity is asked for), y the data, x scratch: the blend of data
-    and state, then the consistent point. `extra` is what the table's prox needs (`mode`, see kernels/cells.py: a mask, a prior,
-    data, or z itself). Per table: mode, pull (weight of the further term over the penalty), data (weight of its data), penalty
-    (weight of the distance to 2z - v) and mix = penalty / (data + penalty).
+    v is the state, z = prox(v) (read only where `mode` is not NONNEGATIVE, see kernels/cells.py), y the data, x scratch: the
+    blend of data and state, then the consistent point. mix[r] = penalty / (data + penalty) of table r.
     """
 
     v: Any
     z: Any
     y: Any
     x: Any
-    extra: Any
     mode: Any
+    mix: Any
+
+
+class Terms(NamedTuple):
+    """What the certificate needs besides: `extra` cell by cell (a mask, a prior, data, or z itself, as the table's mode asks);
+    per table pull (weight of the further term over the penalty), data (weight of its data) and penalty (weight of the distance
+    to 2z - v)."""
+
+    extra: Any
     pull: Any
     data: Any
     penalty: Any
-    mix: Any
 
 
 class Below(NamedTuple):
@@ -167,32 +169,20 @@ def _sum_deeper(msg: Any, first: int, last: int, nodes: Shapes, below: Below, ed
 
 
 @njit(**LOOP)
-def _gather_item(
-    k: int, roots: Roots, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes, below: Below, edges: Edges
+def gather(
+    first: int, last: int, roots: Roots, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes, below: Below, edges: Edges
 ) -> None:  # fmt: skip
-    """`gather` for the roots of work item k."""
-    xs, vs, zs, ys, extra, edge = roots.x, roots.v, roots.z, roots.y, roots.extra, below.edge
-    for r in range(chunk[k], chunk[k + 1]):
+    """For each root of the work items: x = mix (2 prox(v) - v) + (1 - mix) y, summed down to every node below it."""
+    xs, vs, zs, ys, edge = roots.x, roots.v, roots.z, roots.y, below.edge
+    for r in range(chunk[first], chunk[last]):
         lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
         hi = lo + rows * inner
-        x, v, z = xs[lo:hi], vs[lo:hi], zs[lo:hi]
-        mode = roots.mode[r]
-        if mode > NONNEGATIVE:
-            prox_cells(mode, v, extra[lo:hi], roots.pull[r], z)
-        _blend(mode, v, z, ys[lo:hi], roots.mix[r], x)
-        first, direct, last = below.ptr[r], below.direct[r], below.ptr[r + 1]
-        sum_down(x, 0, rows, inner, msg, first, direct, edge, edges)
-        if last > direct:
-            _sum_deeper(msg, direct, last, nodes, below, edges)
-
-
-@njit(**PARALLEL)
-def gather(
-    roots: Roots, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes, below: Below, edges: Edges
-) -> None:
-    """For each root: x = mix (2 prox(v) - v) + (1 - mix) y, summed down to every node below it."""
-    for k in prange(chunk.size - 1):
-        _gather_item(k, roots, msg, chunk, tables, nodes, below, edges)
+        x = xs[lo:hi]
+        _blend(roots.mode[r], vs[lo:hi], zs[lo:hi], ys[lo:hi], roots.mix[r], x)
+        begin, direct, end = below.ptr[r], below.direct[r], below.ptr[r + 1]
+        sum_down(x, 0, rows, inner, msg, begin, direct, edge, edges)
+        if end > direct:
+            _sum_deeper(msg, direct, end, nodes, below, edges)
 
 
 @njit(**LOOP)
@@ -207,36 +197,21 @@ def _blend(mode: int, v: Any, z: Any, y: Any, mix: float, m: Any) -> None:
 
 
 @njit(**LOOP)
-def _average_item(k: int, level: Any, msg: Any, means: Means, nodes: Shapes, edges: Edges) -> None:
-    """`average` for the nodes of work item k."""
-    target, base, incoming, weight, msg_at = (
-        means.target,
-        means.base,
-        means.incoming,
-        means.weight,
-        edges.msg_at,
-    )
-    for i in range(k * TOGETHER, min(level.size, (k + 1) * TOGETHER)):
-        s = level[i]
-        lo, n, share = nodes.at[s], nodes.rows[s] * nodes.inner[s], means.share[s]
-        out, start = target[lo : lo + n], base[lo : lo + n]
+def _average(s: int, msg: Any, means: Means, nodes: Shapes, msg_at: Any) -> None:
+    """Node s: target = (base + sum over incoming edges of weight * message) * share."""
+    incoming, weight = means.incoming, means.weight
+    lo, n, share = nodes.at[s], nodes.rows[s] * nodes.inner[s], means.share[s]
+    out, start = means.target[lo : lo + n], means.base[lo : lo + n]
+    for c in range(n):
+        out[c] = start[c]
+    for f in range(means.ptr[s], means.ptr[s + 1]):
+        e = incoming[f]
+        cells = msg[msg_at[e] : msg_at[e] + n]
+        w = weight[e]
         for c in range(n):
-            out[c] = start[c]
-        for f in range(means.ptr[s], means.ptr[s + 1]):
-            e = incoming[f]
-            cells = msg[msg_at[e] : msg_at[e] + n]
-            w = weight[e]
-            for c in range(n):
-                out[c] += w * cells[c]
-        for c in range(n):
-            out[c] *= share
-
-
-@njit(**PARALLEL)
-def average(level: Any, msg: Any, means: Means, nodes: Shapes, edges: Edges) -> None:
-    """For each node of a level: target = (base + sum over incoming edges of weight * message) * share."""
-    for k in prange((level.size + TOGETHER - 1) // TOGETHER):
-        _average_item(k, level, msg, means, nodes, edges)
+            out[c] += w * cells[c]
+    for c in range(n):
+        out[c] *= share
 
 
 @njit(**LOOP)
@@ -265,68 +240,42 @@ def _corrections(
 
 
 @njit(**LOOP)
-def _adjust_item(
-    k: int, level: Any, target: Any, msg: Any, nodes: Shapes, below: Below, edges: Edges
-) -> None:
-    """`adjust_nodes` for the nodes of work item k."""
-    edge = below.edge
-    for i in range(k * TOGETHER, min(level.size, (k + 1) * TOGETHER)):
-        s = level[i]
+def meet(
+    first: int, last: int, msg: Any, means: Means, msg_at: Any, node_msg: Any, nodes: Shapes, below: Below, edges: Edges
+) -> None:  # fmt: skip
+    """Average at each node, and make it agree with the targets of the nodes below it, which are done already.
+
+    `msg` and `msg_at` are the messages from the roots, `node_msg` and the rest those between nodes.
+    """
+    target, edge = means.target, below.edge
+    for s in range(first, last):
+        _average(s, msg, means, nodes, msg_at)
         rows, inner = nodes.rows[s], nodes.inner[s]
         table = target[nodes.at[s] : nodes.at[s] + rows * inner]
-        first, direct, last = below.ptr[s], below.direct[s], below.ptr[s + 1]
-        sum_down(table, 0, rows, inner, msg, first, direct, edge, edges)
-        if last > direct:
-            _sum_deeper(msg, direct, last, nodes, below, edges)
-        _corrections(target, msg, first, direct, last, nodes, below, edges)
-        add_up(table, rows, inner, msg, first, direct, edges)
-
-
-@njit(**PARALLEL)
-def adjust_nodes(
-    level: Any, target: Any, msg: Any, nodes: Shapes, below: Below, edges: Edges
-) -> None:
-    """Make the target of each node of a level agree with the targets of the nodes below it."""
-    for k in prange((level.size + TOGETHER - 1) // TOGETHER):
-        _adjust_item(k, level, target, msg, nodes, below, edges)
+        begin, direct, end = below.ptr[s], below.direct[s], below.ptr[s + 1]
+        sum_down(table, 0, rows, inner, node_msg, begin, direct, edge, edges)
+        if end > direct:
+            _sum_deeper(node_msg, direct, end, nodes, below, edges)
+        _corrections(target, node_msg, begin, direct, end, nodes, below, edges)
+        add_up(table, rows, inner, node_msg, begin, direct, edges)
 
 
 @njit(**LOOP)
-def _scatter_item(
-    k: int, update: bool, relax: float, roots: Roots, stats: Any, target: Any, msg: Any, chunk: Any, tables: Shapes,
-    nodes: Shapes, below: Below, edges: Edges,
-) -> None:  # fmt: skip
-    """`scatter` for the roots of work item k."""
-    xs, vs, zs, ys, extra = roots.x, roots.v, roots.z, roots.y, roots.extra
-    for r in range(chunk[k], chunk[k + 1]):
-        first, direct = below.ptr[r], below.direct[r]
-        _corrections(target, msg, first, direct, below.ptr[r + 1], nodes, below, edges)
-        lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
-        hi = lo + rows * inner
-        x, v, z = xs[lo:hi], vs[lo:hi], zs[lo:hi]
-        add_up(x, rows, inner, msg, first, direct, edges)
-        mode = roots.mode[r]
-        if update:
-            _move(mode, x, v, z, relax)
-            continue
-        y, more, data, penalty = ys[lo:hi], extra[lo:hi], roots.data[r], roots.penalty[r]
-        if mode <= MASKED:
-            kept = np.maximum(v, 0.0) if mode == NONNEGATIVE else z
-            _measure(mode, x, kept, v, y, more, data, penalty, relax, stats[r])
-        else:
-            _measure_general(mode, x, z, v, y, more, data, penalty, roots.pull[r], stats[r])
-
-
-@njit(**PARALLEL)
 def scatter(
-    update: bool, relax: float, roots: Roots, stats: Any, target: Any, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes,
+    first: int, last: int, relax: float, roots: Roots, target: Any, msg: Any, chunk: Any, tables: Shapes, nodes: Shapes,
     below: Below, edges: Edges,
 ) -> None:  # fmt: skip
-    """For each root: x += corrections, then v += relax (x - z). With update False, stats are taken and v stays as it is."""
-    for k in prange(chunk.size - 1):
-        _scatter_item(
-            k, update, relax, roots, stats, target, msg, chunk, tables, nodes, below, edges
-        )
+    """For each root of the work items: x += corrections, then v += relax (x - z)."""
+    xs, vs, zs = roots.x, roots.v, roots.z
+    for r in range(chunk[first], chunk[last]):
+        begin, direct = below.ptr[r], below.direct[r]
+        _corrections(target, msg, begin, direct, below.ptr[r + 1], nodes, below, edges)
+        lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
+        hi = lo + rows * inner
+        x = xs[lo:hi]
+        add_up(x, rows, inner, msg, begin, direct, edges)
+        if relax != 0.0:
+            _move(roots.mode[r], x, vs[lo:hi], zs[lo:hi], relax)
 
 
 @njit(**LOOP)
@@ -339,6 +288,43 @@ def _move(mode: int, x: Any, v: Any, z: Any, relax: float) -> None:
     else:
         for c in range(v.size):
             v[c] += relax * (x[c] - z[c])
+
+
+# -- the certificate ------------------------------------------------------------------------------------
+
+
+@njit(**LOOP)
+def measure(
+    first: int, last: int, relax: float, roots: Roots, terms: Terms, stats: Any, tables: Shapes
+) -> None:
+    """STATS of each table whose cells are asked for non-negativity alone, or with some of them impossible."""
+    for r in range(first, last):
+        lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+        mode, v, z = roots.mode[r], roots.v[lo:hi], roots.z[lo:hi]
+        if mode == NONNEGATIVE:
+            z = np.empty(hi - lo)
+            for c in range(z.size):
+                z[c] = max(v[c], 0.0)
+        if mode <= MASKED:
+            _measure(
+                mode, roots.x[lo:hi], z, v, roots.y[lo:hi], terms.extra[lo:hi], terms.data[r], terms.penalty[r], relax,
+                stats[r],
+            )  # fmt: skip
+
+
+@njit(**LOOP)
+def measure_general(
+    first: int, last: int, roots: Roots, terms: Terms, stats: Any, tables: Shapes
+) -> None:
+    """STATS of all other tables."""
+    for r in range(first, last):
+        lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+        mode = roots.mode[r]
+        if mode > MASKED:
+            _measure_general(
+                mode, roots.x[lo:hi], roots.z[lo:hi], roots.v[lo:hi], roots.y[lo:hi], terms.extra[lo:hi], terms.data[r],
+                terms.penalty[r], terms.pull[r], stats[r],
+            )  # fmt: skip
 
 
 @njit(**LOOP)

@@ -15,12 +15,12 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange, uint64
+from numba import njit, uint64
 
-from consilience.kernels.agreement import MOST, Belief, Children, Messages, Order, combine_one
+from consilience.kernels.agreement import MOST, Belief, Children, Messages, Order, combine
 from consilience.kernels.elementary import SHORT, TINY, exp, short_exp, tiny_exp
 from consilience.kernels.fixed_rows import prefetch
-from consilience.kernels.options import INLINE, LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 from consilience.kernels.tables import (
     CEILING,
     FLOOR,
@@ -124,7 +124,7 @@ def _step_squared(cells: Any, wanted: Any, rate: float) -> tuple[float, float, f
     return mass, square, cross
 
 
-@njit(**INLINE)
+@njit(**LOOP)
 def _scale_one(
     p: int, first: int, last: int, belief: Belief, messages: Messages, edge: Any, tables: Shapes, edges: Edges, needed: Any
 ) -> None:  # fmt: skip
@@ -147,11 +147,17 @@ def _scale_one(
         _step_plain(tau[at : at + rows * inner])
 
 
-@njit(**INLINE)
-def _step_item(
-    k: int, mode: int, belief: Belief, slope: Slope, waiting: Any, messages: Messages, work: Work, tables: Shapes, edges: Edges
+@njit(**LOOP)
+def step(
+    low: int, high: int, mode: int, belief: Belief, slope: Slope, waiting: Any, messages: Messages, work: Work,
+    tables: Shapes, edges: Edges,
 ) -> None:  # fmt: skip
-    """The mirror step of the regions of work item k."""
+    """One mirror step tau_r *= exp(-rate_r * gradient) of work items `low` to `high`, then sum down the listed edges.
+
+    A region marked in `waiting` takes the factors of the sweep before first, while its table is in the cache: a pass over
+    memory less. mode PLAIN: no step. Where edges are listed, the division by mass[r] is left to `combine`, which saves a pass
+    over the cells.
+    """
     tau, shift, mass, other = belief.tau, belief.shift, belief.mass, slope.other
     region, ptr, edge, msg, msg_at, width = (
         work.region,
@@ -161,7 +167,7 @@ def _step_item(
         edges.msg_at,
         edges.width,
     )
-    for i in range(work.chunk[k], work.chunk[k + 1]):
+    for i in range(work.chunk[low], work.chunk[high]):
         r, first, last = region[i], ptr[i], ptr[i + 1]
         lo, rows, inner = tables.at[r], tables.rows[r], tables.inner[r]
         hi = lo + rows * inner
@@ -190,94 +196,45 @@ def _step_item(
             sum_down(tau, lo, rows, inner, msg, first, last, edge, edges)
 
 
-@njit(**PARALLEL)
-def step(
-    mode: int, belief: Belief, slope: Slope, waiting: Any, messages: Messages, work: Work, tables: Shapes, edges: Edges
-) -> None:  # fmt: skip
-    """One mirror step tau_r *= exp(-rate_r * gradient), then sum down the listed edges.
-
-    A region marked in `waiting` takes the factors of the sweep before first, while its table is in the cache: a pass over
-    memory less. mode PLAIN: no step. Where edges are listed, the division by mass[r] is left to `agree`, which saves a pass over
-    the cells.
-    """
-    for k in prange(work.chunk.size - 1):
-        _step_item(k, mode, belief, slope, waiting, messages, work, tables, edges)
+@njit(**LOOP)
+def settle(low: int, high: int, belief: Belief, tables: Shapes) -> None:
+    """Divide every region by the mass left over, and bring it to mass one."""
+    for r in range(low, high):
+        lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
+        if belief.mass[r] != 1.0:
+            rescale(belief.tau, lo, hi, 1.0 / belief.mass[r])
+            belief.mass[r] = 1.0
+        normalise(belief.tau, belief.shift, r, lo, hi)
 
 
 @njit(**LOOP)
-def _settle_one(r: int, belief: Belief, tables: Shapes) -> None:
-    lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
-    if belief.mass[r] != 1.0:
-        rescale(belief.tau, lo, hi, 1.0 / belief.mass[r])
-        belief.mass[r] = 1.0
-    normalise(belief.tau, belief.shift, r, lo, hi)
-
-
-@njit(**PARALLEL)
-def settle(belief: Belief, tables: Shapes) -> None:
-    """Divide every region by the mass left over, and bring it to mass one."""
-    for r in prange(tables.at.size):
-        _settle_one(r, belief, tables)
-
-
-@njit(**INLINE)
-def _scale_item(
-    k: int, belief: Belief, waiting: Any, mark: int, messages: Messages, work: Work, tables: Shapes, edges: Edges
+def scale(
+    low: int, high: int, belief: Belief, waiting: Any, mark: int, messages: Messages, work: Work, tables: Shapes, edges: Edges
 ) -> None:  # fmt: skip
-    """Scale the regions of work item k whose entry in `waiting` is `mark`, or all of them if that is negative."""
+    """Scale the regions of work items `low` to `high` by the factors on their listed edges: those whose entry in `waiting` is
+    `mark`, or all of them if that is negative."""
     region, ptr, edge, tau = work.region, work.ptr, work.edge, belief.tau
-    for i in range(work.chunk[k], work.chunk[k + 1]):
+    for i in range(work.chunk[low], work.chunk[high]):
         if mark < 0 or waiting[region[i]] == mark:
             _scale_one(region[i], ptr[i], ptr[i + 1], belief, messages, edge, tables, edges, tau)
 
 
-@njit(**PARALLEL)
-def scale(
-    belief: Belief, waiting: Any, mark: int, messages: Messages, work: Work, tables: Shapes, edges: Edges
-) -> None:  # fmt: skip
-    """Scale every listed region whose entry in `waiting` is `mark` by the factors on its listed edges."""
-    for k in prange(work.chunk.size - 1):
-        _scale_item(k, belief, waiting, mark, messages, work, tables, edges)
-
-
-@njit(**INLINE)
-def _sum_item(k: int, tau: Any, msg: Any, work: Work, tables: Shapes, edges: Edges) -> None:
-    """Sum the regions of work item k down their listed edges."""
+@njit(**LOOP)
+def sum_parents(
+    low: int, high: int, tau: Any, msg: Any, work: Work, tables: Shapes, edges: Edges
+) -> None:
+    """Sum the regions of work items `low` to `high` down their listed edges."""
     region, ptr, edge = work.region, work.ptr, work.edge
-    for i in range(work.chunk[k], work.chunk[k + 1]):
+    for i in range(work.chunk[low], work.chunk[high]):
         p = region[i]
         at, rows, inner = tables.at[p], tables.rows[p], tables.inner[p]
         sum_down(tau, at, rows, inner, msg, ptr[i], ptr[i + 1], edge, edges)
 
 
-@njit(**PARALLEL)
-def agree(
-    track: bool, belief: Belief, waiting: Any, messages: Messages, gap: Any, kappa: Any, order: Order, children: Children,
-    parents: Work, tables: Shapes, edges: Edges,
-) -> None:  # fmt: skip
-    """One sweep: in every stage sum the parents down, combine at the children, scale the parents up.
-
-    The sums of the first stage are those that `step` took. Regions marked in `waiting` are not scaled in the first stage.
-    """
-    for k in range(order.child.size - 1):
-        item, items = order.item[k], order.item[k + 1] - order.item[k]
-        child, count = order.child[k], order.child[k + 1] - order.child[k]
-        mark = 0 if k == 0 else -1
-        if k > 0:
-            for j in prange(items):
-                _sum_item(item + j, belief.tau, messages.cells, parents, tables, edges)
-        for i in prange(count):
-            combine_one(
-                child + i, track, belief, messages, gap, kappa, children, tables, edges,
-            )  # fmt: skip
-        for j in prange(items):
-            _scale_item(item + j, belief, waiting, mark, messages, parents, tables, edges)
-
-
-@njit(**PARALLEL)
-def rise(before: Any, after: Any, out: Any, tables: Shapes) -> None:
+@njit(**LOOP)
+def rise(low: int, high: int, before: Any, after: Any, out: Any, tables: Shapes) -> None:
     """out[r] = the largest log(after / before) of region r over its possible cells."""
-    for r in prange(tables.at.size):
+    for r in range(low, high):
         best = 0.0
         lo, hi = tables.at[r], tables.at[r] + tables.rows[r] * tables.inner[r]
         old, new = before[lo:hi], after[lo:hi]
@@ -335,13 +292,102 @@ def _foresee_one(
             belief[c] *= exp(-min(max(back[c], -MOST), MOST))
 
 
-@njit(**PARALLEL)
+@njit(**LOOP)
 def foresee(
-    tau: Any, messages: Messages, kappa: Any, children: Children, tables: Shapes, edges: Edges
-) -> None:
+    low: int, high: int, tau: Any, messages: Messages, kappa: Any, children: Children, tables: Shapes, edges: Edges
+) -> None:  # fmt: skip
     """Messages for `scale` that repeat the drift on the parents, while each child moves against it to keep theta.
 
     A child with counting number zero can take nothing: there the drift's weighted mean over the parents is left out instead.
     """
-    for i in prange(children.region.size):
+    for i in range(low, high):
         _foresee_one(i, tau, messages, kappa, children, tables, edges)
+
+
+# -- small graphs: whole iterations in one call -------------------------------------------------------
+
+
+class Round(NamedTuple):
+    """What a sweep goes along: every region once (`every`, with the edges of the first stage; `bare`, with none), then stage by
+    stage the `children` and their `parents`. Regions marked in `deferred` leave their factors to the next pass; `nobody` marks
+    none. gap[i] is what the i-th child disagreed by."""
+
+    every: Work
+    bare: Work
+    order: Order
+    children: Children
+    parents: Work
+    deferred: Any
+    nobody: Any
+    gap: Any
+
+
+@njit(**LOOP)
+def _sweep(
+    mode: int, ahead: bool, pending: bool, track: bool, belief: Belief, slope: Slope, messages: Messages, round: Round,
+    kappa: Any, tables: Shapes, edges: Edges,
+) -> float:  # fmt: skip
+    """A mirror step and a sweep; the largest gap that the sweep met comes back."""
+    order, every, children, parents = round.order, round.every, round.children, round.parents
+    deferred, nobody, gap = round.deferred, round.nobody, round.gap
+    item, child, stages = order.item, order.child, order.child.size - 1
+    if ahead:
+        if pending:
+            scale(0, item[1], belief, deferred, 1, messages, parents, tables, edges)
+        bare = round.bare
+        step(0, bare.chunk.size - 1, mode, belief, slope, nobody, messages, bare, tables, edges)
+        messages.lift[:] = 0.0
+        for k in range(stages):
+            foresee(child[k], child[k + 1], belief.tau, messages, kappa, children, tables, edges)
+            scale(item[k], item[k + 1], belief, nobody, -1, messages, parents, tables, edges)
+        mode, pending = PLAIN, False
+    elif mode != PLAIN and track:
+        messages.drift[:] = 0.0
+    waiting = deferred if pending else nobody
+    step(0, every.chunk.size - 1, mode, belief, slope, waiting, messages, every, tables, edges)
+    for k in range(stages):
+        if k > 0:
+            sum_parents(item[k], item[k + 1], belief.tau, messages.cells, parents, tables, edges)
+        combine(
+            child[k], child[k + 1], track, belief, messages, gap, kappa, children, tables, edges
+        )
+        scale(
+            item[k], item[k + 1], belief, deferred, 0 if k == 0 else -1, messages, parents, tables, edges,
+        )  # fmt: skip
+    worst = 0.0
+    for i in range(gap.size):
+        worst = max(worst, gap[i])
+    return worst
+
+
+@njit(**LOOP)
+def run(
+    steps: int, most: int, allowed: float, mode: int, ahead: bool, pending: bool, track: bool, belief: Belief, slope: Slope,
+    messages: Messages, round: Round, kappa: Any, tables: Shapes, edges: Edges, weights: Any, sums: Any,
+) -> tuple[int, int, float]:  # fmt: skip
+    """Mirror steps, each with sweeps until the gap is at most `allowed`, or `most` of them. In mode SQUARED sums[i] are the sums
+    of slope.square and of slope.cross at step i, weighted table by table.
+
+    It ends early after a step that took more than two sweeps, if not `ahead`: foreseeing the drift may help from there on.
+    Steps done, sweeps of the last one and its gap come back.
+    """
+    done, sweeps, worst = 0, 0, 0.0
+    for i in range(steps):
+        worst = _sweep(
+            mode, ahead, pending, track, belief, slope, messages, round, kappa, tables, edges,
+        )  # fmt: skip
+        done, sweeps, pending = i + 1, 1, round.gap.size > 0
+        if mode == SQUARED:
+            square, cross = 0.0, 0.0
+            for r in range(weights.size):
+                square += weights[r] * slope.square[r]
+                cross += weights[r] * slope.cross[r]
+            sums[i, 0], sums[i, 1] = square, cross
+        while worst > allowed and sweeps < most:
+            worst = _sweep(
+                PLAIN, False, pending, track, belief, slope, messages, round, kappa, tables, edges,
+            )  # fmt: skip
+            sweeps += 1
+        if sweeps > 2 and not ahead:
+            break
+    return done, sweeps, worst

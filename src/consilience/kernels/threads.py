@@ -58,15 +58,17 @@ def small(cells: int) -> bool:
     return cells < SERIAL_CELLS
 
 
-def spread(kernel: Callable[..., Any], items: int, cells: int, *args: Any) -> None:
-    """kernel(first, last, *args) over items 0 to `items`: in one call if it visits few cells, else by all threads."""
+def spread(kernel: Callable[..., Any], items: int, cells: int, *args: Any, start: int = 0) -> None:
+    """kernel(first, last, *args) over `items` items from `start` on: in one call if it visits few cells, else by all threads."""
     if items < 2 or small(cells) or _threads.count == 1:
         if items:
-            kernel(0, items, *args)
+            kernel(start, start + items, *args)
         return
     workers = min(_threads.count, items)
     parts = min(items, workers * RANGES)
-    ranges = iter([(k * items // parts, (k + 1) * items // parts) for k in range(parts)])
+    ranges = iter(
+        [(start + k * items // parts, start + (k + 1) * items // parts) for k in range(parts)]
+    )
 
     def work() -> None:
         for first, last in ranges:  # a list's iterator gives each range to one thread only

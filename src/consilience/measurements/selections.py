@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, Clique, Domain, Layout, OverCliques
 from consilience.errors import LossError, MeasurementError
 from consilience.kernels import selections as kernels
-from consilience.kernels.options import threads_for
+from consilience.kernels.threads import spread
 from consilience.measurements.loss import BoundLoss, Loss, Route, check_domain, routes
 
 HIGH = 8.0
@@ -132,12 +132,12 @@ class _BoundSelectionLoss(BoundLoss):
         for beta, rounds in self.groups:
             high = np.flatnonzero(beta * mu > HIGH)
             slot[high] = np.arange(len(high))
-            with threads_for(mu.size):
-                parts = np.empty(PARTS)
-                kernels.low_sum(mu, beta, slot, parts)
-                kernels.log_partition(
-                    mu, beta, rounds, s.ptr, s.cells, s.shares, slot, high, float(parts.sum()), top, mass
-                )  # fmt: skip
+            parts = np.empty(PARTS)
+            spread(kernels.low_sum, PARTS, mu.size, mu, beta, slot, parts)
+            spread(
+                kernels.log_partition, len(rounds), mu.size, mu, beta, rounds, s.ptr, s.cells, s.shares, slot, high,
+                float(parts.sum()), top, mass,
+            )  # fmt: skip
             kernels.add_gradient(
                 mu, beta, rounds, self.times, s.ptr, s.cells, s.shares, slot, high, top, mass, slope
             )  # fmt: skip

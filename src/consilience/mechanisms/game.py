@@ -18,7 +18,7 @@ from consilience.domain import Buffer, CliqueVector, Domain, Layout, Workload
 from consilience.errors import BudgetError, ConsilienceError
 from consilience.fits import SelectionLikelihood
 from consilience.kernels.best_records import best_records
-from consilience.kernels.options import threads_for
+from consilience.kernels.threads import spread
 from consilience.measurements.selections import Choice, Selections
 from consilience.mechanisms.mechanism import (
     Calibrated,
@@ -119,11 +119,10 @@ class Game:
         counts = np.bincount(own, minlength=len(self.size))
         ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         records = np.empty((len(costs), len(self.size)), np.int64)
-        with threads_for(costs.size * (1 + len(wanted))):
-            best_records(
-                records, wanted.attribute, wanted.value, wanted.weight, costs, starts, self.first, self.size, ptr,
-                query[order].astype(np.int64), PASSES,
-            )  # fmt: skip
+        spread(
+            best_records, len(records), costs.size * (1 + len(wanted)), records, wanted.attribute, wanted.value,
+            wanted.weight, costs, starts, self.first, self.size, ptr, query[order].astype(np.int64), PASSES,
+        )  # fmt: skip
         return records
 
     def searched(

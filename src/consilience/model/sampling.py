@@ -19,6 +19,7 @@ from scipy.special import gammaln, xlog1py, xlogy
 from consilience.domain import Buffer, Clique, CliqueVector, Layout
 from consilience.errors import ConsilienceError
 from consilience.kernels.rows import IMPOSSIBLE, accept, lay_back, lay_out, propose
+from consilience.kernels.threads import spread
 from consilience.model.impossible import held, mask_on
 from consilience.progress import Progress, Step, quiet
 from consilience.records import Dataset
@@ -129,19 +130,21 @@ class RowMoves:
         slope: np.float32,
         part: int,
     ) -> int:
-        lay_out(
-            deviation, p.at, p.left, p.right, p.size, slope, p.to, self._laid, self._cost,
+        tables, cells = len(p.at), len(self._laid)
+        spread(
+            lay_out, tables, cells, deviation, p.at, p.left, p.right, p.size, slope, p.to, self._laid, self._cost,
             p.least_at, self._least,
         )  # fmt: skip
         made = 0
         for low, high in _blocks(len(codes), part):
             arguments = (
-                codes, low, high, p.attribute, p.size, slope, p.ptr, p.other, p.stride, p.to,
+                low, codes, p.attribute, p.size, slope, p.ptr, p.other, p.stride, p.to,
                 self._laid, self._cost, p.least_at, self._least, self._found,
             )  # fmt: skip
-            propose(*arguments)
-            made += accept(*arguments)
-        lay_back(deviation, p.at, p.left, p.right, p.size, p.to, self._laid)
+            visited = (high - low) * len(p.other)
+            spread(propose, high - low, visited, *arguments, start=low)
+            made += accept(low, high, *arguments)
+        spread(lay_back, tables, cells, deviation, p.at, p.left, p.right, p.size, p.to, self._laid)
         return made
 
 

@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, Clique
 from consilience.errors import RegionGraphError
 from consilience.kernels import splitting as kernels
-from consilience.kernels.splitting import Below, Means, Roots
+from consilience.kernels.cells import MASKED
+from consilience.kernels.splitting import Below, Means, Roots, Terms
 from consilience.kernels.tables import Edges
+from consilience.kernels.threads import small, spread
 from consilience.regions.lattice import intersection_closure, match_rows
 from consilience.regions.region_graph import Kind, RegionGraph
 from consilience.regions.wiring import (
@@ -335,6 +337,10 @@ class Projection:
         self._node_msg = np.empty(ties.inner.length)
         self._chunk = chunks(ties.roots.cells)
         self._incoming = group(ties.down.edges.child, len(ties.nodes.at))
+        self._visited = ties.down.length + ties.inner.length
+        # Nodes are numbered level by level; where one thread does all of them, their order is enough.
+        levels = [(int(level[0]), int(level[-1]) + 1) for level in ties.levels]
+        self._levels = [(1, len(ties.nodes.at))] if small(self._visited) and levels else levels
 
     def weigh(self, weights: Buffer) -> None:
         """Give every table a weight: its sum down to a node s then counts as weight / n_{r\\s}."""
@@ -344,21 +350,56 @@ class Projection:
         share = 1.0 / np.maximum(sums + self.base_share, 1e-300)
         self._means = Means(self.target, self.base, weight, share, *self._incoming)
 
-    def project(self, roots: Roots) -> None:
-        """Leave in roots.x what is to be projected (`kernels.gather`), and find the nodes' tables of its projection."""
-        t, msg = self.ties, self._msg
-        nodes = t.nodes.shapes
-        kernels.gather(roots, msg, self._chunk, t.roots.shapes, nodes, t.down.below, t.down.edges)
-        for level in t.levels:
-            kernels.average(level, msg, self._means, nodes, t.down.edges)
-            kernels.adjust_nodes(
-                level, self.target, self._node_msg, nodes, t.inner.below, t.inner.edges
-            )
+    def project(self, roots: Roots, relax: float = 0.0) -> None:
+        """Blend data and state (`kernels.gather`) and make roots.x the projection of that; then v += relax (x - z)."""
+        t, msg, cells = self.ties, self._msg, self.ties.roots.length
+        tables, nodes, down, items = t.roots.shapes, t.nodes.shapes, t.down, len(self._chunk) - 1
+        spread(
+            kernels.gather,
+            items,
+            cells,
+            roots,
+            msg,
+            self._chunk,
+            tables,
+            nodes,
+            down.below,
+            down.edges,
+        )
+        met = (
+            msg,
+            self._means,
+            down.edges.msg_at,
+            self._node_msg,
+            nodes,
+            t.inner.below,
+            t.inner.edges,
+        )
+        for first, last in self._levels:
+            spread(kernels.meet, last - first, self._visited, *met, start=first)
+        spread(
+            kernels.scatter,
+            items,
+            cells,
+            relax,
+            roots,
+            self.target,
+            msg,
+            self._chunk,
+            tables,
+            nodes,
+            down.below,
+            down.edges,
+        )
 
-    def spread(self, roots: Roots, relax: float, *, update: bool) -> None:
-        """Make roots.x the projection; then either v += relax (x - z), or take the statistics of the certificate."""
-        t = self.ties
-        kernels.scatter(
-            update, relax, roots, self.stats, self.target, self._msg, self._chunk, t.roots.shapes, t.nodes.shapes,
-            t.down.below, t.down.edges,
-        )  # fmt: skip
+    def measure(self, roots: Roots, terms: Terms, relax: float) -> Buffer:
+        """The statistics of the certificate (`kernels.STATS`), a row per table, once roots.x is the projection."""
+        tables, count, cells = (
+            self.ties.roots.shapes,
+            len(self.ties.roots.at),
+            self.ties.roots.length,
+        )
+        spread(kernels.measure, count, cells, relax, roots, terms, self.stats, tables)
+        if np.any(roots.mode > MASKED):
+            spread(kernels.measure_general, count, cells, roots, terms, self.stats, tables)
+        return self.stats

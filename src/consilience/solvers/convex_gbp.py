@@ -11,7 +11,9 @@ which is exact block coordinate descent on the dual of Problem 3, D = sum_r kapp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +22,8 @@ from consilience.domain import Buffer, CliqueVector, dot
 from consilience.errors import RegionGraphError
 from consilience.kernels import sweep as kernels
 from consilience.kernels.agreement import Belief, Messages
-from consilience.kernels.options import threads_for
 from consilience.kernels.tables import FLOOR, Shapes, Work
+from consilience.kernels.threads import small, spread
 from consilience.loop import Check, Goal, iterate
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
@@ -29,6 +31,8 @@ from consilience.regions.wiring import Stage, Wiring, chunks, joined, schedule
 from consilience.status import Status
 
 Marks = NDArray[np.uint8]
+TOGETHER = 8
+"""Sweeps between two looks at the violation."""
 
 
 class _Applied:
@@ -135,8 +139,8 @@ class Beliefs:
     def settle(self) -> None:
         """Bring every belief to mass one. Steps leave the last division to the next pass over the cells."""
         self.apply_pending()
-        with threads_for(len(self._tau)):
-            kernels.settle(self.arrays, self.wiring.tables.shapes)
+        shapes = self.wiring.tables.shapes
+        spread(kernels.settle, len(shapes.at), len(self._tau), self.arrays, shapes)
 
     @property
     def dual(self) -> float:
@@ -159,6 +163,26 @@ class Beliefs:
         self.shift = np.log(mass)
 
 
+@dataclass(frozen=True)
+class Rate:
+    """What a mirror step goes along: `other` is the gradient or the target, rate[r] the step of region r; where a loss is to be
+    summed up, weights[r] is the weight of region r in it."""
+
+    other: Buffer
+    rate: Buffer
+    weights: Buffer | None = None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Mirror steps done, the sweeps of the last one, and per step the weighted sums of `Sweeper.square` and `.cross`."""
+
+    done: int
+    sweeps: int
+    squares: Buffer
+    crosses: Buffer
+
+
 class Sweeper:
     """Runs sweeps of one schedule over `Beliefs`; holds the messages as scratch.
 
@@ -171,16 +195,13 @@ class Sweeper:
         self.stages = schedule(wiring, name)
         self._msg = np.empty(wiring.edges.length)
         self._lift = np.zeros(len(wiring.edges.parent))
-        self._order, self._children, self._parents = joined(self.stages)
-        self._gap = np.zeros(len(self._children.region))
+        order, children, parents = joined(self.stages)
         count = len(wiring.tables.members)
         self.square = np.zeros(count)
         self.cross = np.zeros(count)
         self.track = False
         """Whether sweeps keep the drift that `foresee` needs."""
         self._pending: Beliefs | None = None
-        self._none = np.zeros(count, np.uint8)
-        self._waiting = _deferrable(self.stages, count)
         self._no_rate = np.zeros(count)
         # The mirror step visits every region once and sums down the first stage's edges on the way.
         every, chunk = np.arange(count, dtype=np.int64), chunks(wiring.tables.cells)
@@ -189,12 +210,27 @@ class Sweeper:
             first = self.stages[0].parents
             ptr[first.region + 1] = np.diff(first.ptr)
             edge = first.edge
-        self._step_and_sum = Work(chunk, every, np.cumsum(ptr), edge)
-        self._step_only = Work(chunk, every, np.zeros(count + 1, np.int64), edge)
+        self._round = kernels.Round(
+            Work(chunk, every, np.cumsum(ptr), edge),
+            Work(chunk, every, np.zeros(count + 1, np.int64), edge),
+            order, children, parents, _deferrable(self.stages, count), np.zeros(count, np.uint8),
+            np.zeros(len(children.region)),
+        )  # fmt: skip
+        cells = wiring.tables.cells
+        self._visited = [
+            (int(cells[s.parents.region].sum()), int(wiring.edges.width[s.children.edge].sum()))
+            for s in self.stages
+        ]
+        """Cells of each stage's parents and of its messages."""
 
     def sweep(self, state: Beliefs) -> None:
         """One pass over all stages; afterwards `state.violation` is the largest L1 gap met on an edge."""
-        self._step(kernels.PLAIN, state, state._tau, self._no_rate)
+        self.sweeps(state, 1, 0.0)
+
+    def sweeps(self, state: Beliefs, most: int, allowed: float) -> int:
+        """Sweeps until `state.violation` is at most `allowed`, at least one and at most `most`; how many were done."""
+        rate = Rate(state._tau, self._no_rate)
+        return self.steps(kernels.PLAIN, state, rate, 1, most=most, allowed=allowed).sweeps
 
     def step_gradient(
         self, state: Beliefs, gradient: Buffer, rate: Buffer, foresee: bool = False
@@ -204,34 +240,47 @@ class Sweeper:
         With `foresee` the drift of the sweeps since the last step is applied first: near the optimum every step is undone by
         the same reparametrisation as the one before, so guessing it leaves the sweep little to do.
         """
-        self._step(kernels.GRADIENT, state, gradient, rate, foresee)
+        self.steps(kernels.GRADIENT, state, Rate(gradient, rate), 1, foresee)
 
     def step_squared(
         self, state: Beliefs, target: Buffer, rate: Buffer, foresee: bool = False
     ) -> None:
         """The same with gradient tau - target; leaves sums for value and linearisation in `square` and `cross`."""
-        self._step(kernels.SQUARED, state, target, rate, foresee)
+        self.steps(kernels.SQUARED, state, Rate(target, rate), 1, foresee)
 
-    def _step(
-        self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, foresee: bool = False
-    ) -> None:
-        if self._pending is not state or foresee:
+    def steps(
+        self, mode: int, state: Beliefs, rate: Rate, count: int, foresee: bool = False, most: int = 1, allowed: float = 0.0
+    ) -> Steps:  # fmt: skip
+        """At most `count` mirror steps of one mode, each with sweeps until the violation is at most `allowed`, or `most` of them.
+
+        A step that took more than two sweeps is the last, unless the drift is foreseen already.
+        """
+        if self._pending is not state:
             self.apply_pending()
             state.apply_pending()
-        waiting = self._waiting if self._pending is state else self._none
-        with threads_for(len(state._tau)):
-            if foresee:
-                self._mirror(mode, state, other, rate, self._step_only, self._none)
-                self._repeat_drift(state)
-                mode, other, rate = kernels.PLAIN, state._tau, self._no_rate
-            elif mode != kernels.PLAIN and self.track:
-                state.drift[:] = 0.0
-            self._release(state)
-            self._mirror(mode, state, other, rate, self._step_and_sum, waiting)
-            self._agree(state)
-        state.violation = float(self._gap.max(initial=0.0))
+        pending = self._pending is state
+        slope = kernels.Slope(rate.other, rate.rate, self.square, self.cross)
+        sums, weights = (
+            np.zeros((count, 2)),
+            self._no_rate if rate.weights is None else rate.weights,
+        )
+        if small(len(state._tau)):
+            done, sweeps, state.violation = kernels.run(
+                count, most, allowed, mode, foresee, pending, self.track, state.arrays, slope, self._messages(state),
+                self._round, self.wiring.kappa, self._shapes, self.wiring.edges, weights, sums,
+            )  # fmt: skip
+        else:
+            done, sweeps = 0, 0
+            while done < count and (sweeps <= 2 or foresee):
+                state.violation = self._sweep(mode, foresee, pending, state, slope)
+                sums[done] = weights @ self.square, weights @ self.cross
+                done, sweeps, pending = done + 1, 1, bool(self.stages)
+                while state.violation > allowed and sweeps < most:
+                    state.violation = self._sweep(kernels.PLAIN, False, pending, state, slope)
+                    sweeps += 1
         if self.stages:
             self._pending, state._sweeper = state, self
+        return Steps(done, sweeps, sums[:done, 0], sums[:done, 1])
 
     # -- factors that wait for the next pass over the tables ----------------------------------------
 
@@ -239,14 +288,66 @@ class Sweeper:
         """Apply the factors that the last sweep left on the messages."""
         state = self._pending
         if state is not None:
-            self._release(state)
-            with threads_for(len(state._tau)):
-                self._scale(state, self.stages[0], self._waiting, 1)
+            self._pending, state._sweeper = None, None
+            self._scale(state, 0, self._round.deferred, 1)
 
-    def _release(self, state: Beliefs) -> None:
-        self._pending, state._sweeper = None, None
+    # -- large graphs: pass by pass (kernels.run does the same in one call) ---------------------------
 
-    # -- kernels --------------------------------------------------------------------------------------
+    def _sweep(
+        self, mode: int, ahead: bool, pending: bool, state: Beliefs, slope: kernels.Slope
+    ) -> float:
+        """A mirror step and a sweep; the largest gap that the sweep met comes back."""
+        round, deferred = self._round, self._round.deferred
+        if ahead:
+            if pending:
+                self._scale(state, 0, deferred, 1)
+            self._mirror(mode, state, slope, round.bare, round.nobody)
+            self._lift[:] = 0.0
+            for k in range(len(self.stages)):
+                self._at_children(
+                    kernels.foresee, k, state._tau, self._messages(state), self.wiring.kappa
+                )
+                self._scale(state, k, round.nobody, -1)
+            mode, pending = kernels.PLAIN, False
+        elif mode != kernels.PLAIN and self.track:
+            state.drift[:] = 0.0
+        self._mirror(mode, state, slope, round.every, deferred if pending else round.nobody)
+        for k in range(len(self.stages)):
+            if k > 0:
+                self._at_parents(kernels.sum_parents, k, state._tau, self._msg)
+            self._at_children(
+                kernels.combine,
+                k,
+                self.track,
+                state.arrays,
+                self._messages(state),
+                round.gap,
+                self.wiring.kappa,
+            )
+            self._scale(state, k, deferred, 0 if k == 0 else -1)
+        return float(round.gap.max(initial=0.0))
+
+    def _mirror(
+        self, mode: int, state: Beliefs, slope: kernels.Slope, work: Work, waiting: Marks
+    ) -> None:
+        spread(
+            kernels.step, len(work.chunk) - 1, len(state._tau), mode, state.arrays, slope, waiting, self._messages(state),
+            work, self._shapes, self.wiring.edges,
+        )  # fmt: skip
+
+    def _scale(self, state: Beliefs, k: int, waiting: Marks, mark: int) -> None:
+        """Scale the parents of stage k whose entry in `waiting` is `mark`, or all of them if that is negative."""
+        self._at_parents(kernels.scale, k, state.arrays, waiting, mark, self._messages(state))
+
+    def _at_parents(self, kernel: Callable[..., None], k: int, *args: Any) -> None:
+        first, last = self._round.order.item[k : k + 2].tolist()
+        graph = (self._round.parents, self._shapes, self.wiring.edges)
+        spread(kernel, last - first, self._visited[k][0], *args, *graph, start=first)
+
+    def _at_children(self, kernel: Callable[..., None], k: int, *args: Any) -> None:
+        first, last = self._round.order.child[k : k + 2].tolist()
+        graph = (self._round.children, self._shapes, self.wiring.edges)
+        spread(kernel, last - first, self._visited[k][1], *args, *graph, start=first)
 
     @property
     def _shapes(self) -> Shapes:
@@ -254,36 +355,6 @@ class Sweeper:
 
     def _messages(self, state: Beliefs) -> Messages:
         return Messages(self._msg, self._lift, state.drift)
-
-    def _mirror(
-        self, mode: int, state: Beliefs, other: Buffer, rate: Buffer, work: Work, waiting: Marks
-    ) -> None:
-        slope = kernels.Slope(other, rate, self.square, self.cross)
-        messages = self._messages(state)
-        kernels.step(
-            mode, state.arrays, slope, waiting, messages, work, self._shapes, self.wiring.edges
-        )
-
-    def _repeat_drift(self, state: Beliefs) -> None:
-        messages, kappa = self._messages(state), self.wiring.kappa
-        self._lift[:] = 0.0
-        for s in self.stages:
-            kernels.foresee(
-                state._tau, messages, kappa, s.children, self._shapes, self.wiring.edges
-            )
-            self._scale(state, s, self._none, 0)
-
-    def _agree(self, state: Beliefs) -> None:
-        kernels.agree(
-            self.track, state.arrays, self._waiting, self._messages(state), self._gap, self.wiring.kappa, self._order,
-            self._children, self._parents, self._shapes, self.wiring.edges,
-        )  # fmt: skip
-
-    def _scale(self, state: Beliefs, s: Stage, waiting: Marks, mark: int) -> None:
-        messages = self._messages(state)
-        kernels.scale(
-            state.arrays, waiting, mark, messages, s.parents, self._shapes, self.wiring.edges
-        )
 
 
 def _deferrable(stages: tuple[Stage, ...], count: int) -> Marks:
@@ -312,16 +383,16 @@ class FreeEnergySolution:
 class Sweeps:
     """Sweeps of Convex-GBP over given beliefs, as a method of the loop: they go on until the regions agree."""
 
-    def __init__(self, state: Beliefs, schedule: str) -> None:
+    def __init__(self, state: Beliefs, schedule: str, tolerance: float) -> None:
         self.beliefs = state
         self.sweeper = Sweeper(state.wiring, schedule)
+        self.tolerance = tolerance
 
     def start(self) -> Beliefs:
         return self.beliefs
 
     def step(self, state: Beliefs, most: int) -> int:
-        self.sweeper.sweep(state)
-        return 1
+        return self.sweeper.sweeps(state, min(most, TOGETHER), self.tolerance)
 
     def check(self, state: Beliefs, done: int) -> Check:
         return Check(violation=state.violation)
@@ -353,7 +424,7 @@ def solve_free_energy(
     elif state.wiring.graph is not graph:
         raise RegionGraphError("the state must belong to this graph; it was made for another one")
     run = iterate(
-        Sweeps(state, schedule),
+        Sweeps(state, schedule, tolerance),
         limit=iterations,
         tolerance=tolerance,
         goal=Goal.VIOLATION,

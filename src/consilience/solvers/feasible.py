@@ -42,7 +42,8 @@ def polish(
 ) -> tuple[CliqueVector, float]:
     """Consistent, non-negative tau and the violation that is left; the given beliefs stay as they are."""
     state = beliefs.copy()
-    iterate(Sweeps(state, "sequential"), limit=limit, tolerance=POLISHED, goal=Goal.VIOLATION)
+    sweeps = Sweeps(state, "sequential", POLISHED)
+    iterate(sweeps, limit=limit, tolerance=POLISHED, goal=Goal.VIOLATION)
     state.settle()
     tau = state.marginals()
     return tau, graph.local_polytope_violation(tau)

@@ -6,12 +6,13 @@ import numpy as np
 
 from consilience.domain import Buffer, CliqueVector, dot
 from consilience.errors import LossError, RegionGraphError
-from consilience.kernels.sweep import rise
+from consilience.kernels.sweep import SQUARED, rise
 from consilience.kernels.tables import FLOOR
+from consilience.kernels.threads import spread
 from consilience.measurements import BoundLoss, Loss, SquaredLoss
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.wiring import Wiring
-from consilience.solvers.convex_gbp import Beliefs, Sweeper
+from consilience.solvers.convex_gbp import Beliefs, Rate, Steps, Sweeper
 
 INNER_FLOOR, INNER_SHARE, INNER_SWEEPS = 1e-10, 1e-6, 300
 LARGEST_EXPONENT, MOST_PIECES = 200.0, 1000
@@ -38,6 +39,7 @@ class LocalProblem:
         self.fused = self._fuse(loss)
         self.last_rate = 0.0
         self.reach = 1.0 + float(np.abs(self.fused[1]).max(initial=0.0)) if self.fused else 1.0
+        self.heaviest = float(self.fused[0].max()) if self.fused else 0.0
 
     @property
     def smoothness(self) -> float | None:
@@ -73,19 +75,19 @@ class LocalProblem:
                 state, gradient, rate / pieces / self.positive, foresee and pieces == 1
             )
 
-    def step_fused(self, state: Beliefs, rate: float, foresee: bool = False) -> tuple[float, float]:
-        """The same for the separable squared loss; returns L and <grad L, tau> at the point before the step."""
+    def steps_fused(
+        self, state: Beliefs, rate: float, count: int, foresee: bool = False, most: int = 1, allowed: float = 0.0
+    ) -> tuple[Steps, Buffer]:  # fmt: skip
+        """At most `count` steps of the separable squared loss (`Sweeper.steps`), and L at the point before each."""
         assert self.fused is not None
         weights, targets, constant = self.fused
-        if self._pieces(rate * float(weights.max()) * self.reach) > 1:
-            state.settle()
-            value, gradient = self.value_and_grad(state.tau)
-            cross = float(np.einsum("i,i", gradient, state.tau))
-            self.step(state, gradient, rate)
-            return value, cross
-        self.sweeper.step_squared(state, targets, rate * weights / self.positive, foresee)
-        value = 0.5 * float(weights @ self.sweeper.square) + constant
-        return value, float(weights @ self.sweeper.cross)
+        along = Rate(targets, rate * weights / self.positive, weights)
+        found = self.sweeper.steps(SQUARED, state, along, count, foresee, most, allowed)
+        return found, 0.5 * found.squares + constant
+
+    def takes_fused(self, rate: float) -> bool:
+        """Whether the loss is separable and squared, and a step so short that it needs no pieces."""
+        return self.fused is not None and self._pieces(rate * self.heaviest * self.reach) == 1
 
     def _pieces(self, exponent: float) -> int:
         most = LARGEST_EXPONENT * float(self.kappa[self.kappa > 0].min())
@@ -94,9 +96,6 @@ class LocalProblem:
     def too_far(self, gradient: Buffer, rate: float) -> bool:
         """Whether a step would be so long that no number of pieces makes it sensible."""
         return self._pieces(rate * float(np.abs(gradient).max(initial=0.0))) > MOST_PIECES
-
-    def sweep(self, state: Beliefs) -> None:
-        self.sweeper.sweep(state)
 
     # -- as a MirrorProblem (solvers/mirror.py) ----------------------------------------------------
 
@@ -117,10 +116,8 @@ class LocalProblem:
         self.step(state, gradient, rate, foresee=self.last_rate > 0)
         self.last_rate = rate
         goal = max(INNER_FLOOR, INNER_SHARE * state.violation)
-        for _ in range(INNER_SWEEPS):
-            if state.violation <= goal:
-                break
-            self.sweep(state)
+        if state.violation > goal:
+            self.sweeper.sweeps(state, INNER_SWEEPS, goal)
 
     def values(self, state: Beliefs) -> Buffer:
         state.settle()
@@ -146,7 +143,7 @@ class LocalProblem:
         """sum_r min_x (B_before - B_after): a bound on <sum of rate * gradient, s> over every s in L(G), from below."""
         t = self.wiring.tables
         out = np.empty(len(t.at))
-        rise(before.tau, after.tau, out, t.shapes)
+        spread(rise, len(out), t.length, before.tau, after.tau, out, t.shapes)
         return -dot(self.kappa, out + after.shift - before.shift)
 
     def _fuse(self, loss: Loss) -> tuple[Buffer, Buffer, float] | None:

@@ -16,7 +16,7 @@ import numpy as np
 from consilience.domain import CliqueVector
 from consilience.errors import ConsilienceError
 from consilience.kernels.cells import norm_cut_all
-from consilience.kernels.options import threads_for
+from consilience.kernels.threads import spread
 from consilience.loop import Check, Goal, iterate
 from consilience.measurements import SquaredLoss
 from consilience.progress import Progress
@@ -90,8 +90,7 @@ class _NormCut:
         tables = self.problem.ties.roots
         consistent = state.iteration.consistent()
         cut = consistent.copy()
-        with threads_for(len(cut)):
-            norm_cut_all(cut, tables.at, tables.cells)
+        spread(norm_cut_all, len(tables.at), len(cut), cut, tables.at, tables.cells)
         state.away = float(np.abs(cut - consistent).sum()) / len(tables.at)
         state.iteration.y = cut
         return 1

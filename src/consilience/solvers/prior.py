@@ -23,6 +23,7 @@ import numpy as np
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.kernels.cells import ENTROPIC, follow_pairs
+from consilience.kernels.threads import spread
 from consilience.loop import Check, Goal, iterate
 from consilience.measurements import BoundMeasurement, Measurement, SquaredLoss
 from consilience.progress import Progress
@@ -89,14 +90,24 @@ class PriorPath:
         """
         it, z = self.iteration, self.z()
         roots, count = self.problem.ties.roots, self.problem.count
-        follow_pairs(z, self.prior, self.pairs, roots.shapes, FOLLOW, SMALLEST)
+        spread(
+            follow_pairs,
+            len(self.pairs),
+            len(z),
+            z,
+            self.prior,
+            self.pairs,
+            roots.shapes,
+            FOLLOW,
+            SMALLEST,
+        )
         it.extra[...] = self.prior
         pull = np.zeros(len(roots.at))
         pull[:count] = it.pull[:count]
-        spread = np.repeat(pull, roots.cells)
+        pulled = np.repeat(pull, roots.cells)
         slope = np.log(np.maximum(z, 1e-300) / self.prior)
-        it.v[...] = np.where(spread > 0, z, it.v)
-        it.v += spread * slope
+        it.v[...] = np.where(pulled > 0, z, it.v)
+        it.v += pulled * slope
 
     def z(self) -> Buffer:
         return self.iteration.prox() if self.strength > 0 else self.prior.copy()

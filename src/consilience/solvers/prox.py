@@ -19,8 +19,8 @@ import numpy as np
 
 from consilience.domain import dot
 from consilience.errors import LossError
-from consilience.kernels.options import SERIAL_CELLS
 from consilience.kernels.tables import FLOOR
+from consilience.kernels.threads import small
 from consilience.loop import Check, Goal, Stop, iterate
 from consilience.measurements import Loss
 from consilience.progress import Progress
@@ -93,7 +93,7 @@ def prox_pgm(
     """
     began = perf_counter()
     if schedule is None:
-        schedule = "sequential" if graph.cells < SERIAL_CELLS else "parallel"
+        schedule = "sequential" if small(graph.cells) else "parallel"
     problem = LocalProblem(loss, graph, schedule)
     if accelerated:
         return _accelerated(problem, iterations, tolerance, step, progress, began)
@@ -241,10 +241,7 @@ class _ProxPGM:
         state.beliefs.drift *= SHRINK
         state.allowed = max(state.allowed * 0.3, 1e-13)
         # Inconsistent beliefs can look better than any point of L(G): compare with a consistent one next time.
-        for _ in range(MOST_SWEEPS):
-            self.problem.sweep(state.beliefs)
-            if state.beliefs.violation <= state.allowed:
-                break
+        self.problem.sweeper.sweeps(state.beliefs, MOST_SWEEPS, state.allowed)
         if state.failures > MOST_FAILURES:
             self.note_bound(state)
             raise Stop(stalled(state.done, self._gap(state, before), self.tolerance, Goal.GAP))
@@ -253,22 +250,30 @@ class _ProxPGM:
         """`count` steps; the values before each and after the last, and <g, tau> before each."""
         values, crosses = [], []
         problem, beliefs = self.problem, state.beliefs
-        for _ in range(count):
-            if problem.fused is not None:
-                value, cross = problem.step_fused(beliefs, state.rate, state.foresee)
+        while len(values) < count:
+            if problem.takes_fused(state.rate):
+                found, before = problem.steps_fused(
+                    beliefs,
+                    state.rate,
+                    count - len(values),
+                    state.foresee,
+                    MOST_SWEEPS,
+                    state.allowed,
+                )
+                values += before.tolist()
+                crosses += found.crosses.tolist()
+                sweeps = found.sweeps
             else:
                 beliefs.settle()
                 value, gradient = problem.value_and_grad(beliefs.tau)
-                cross = dot(gradient, beliefs.tau)
+                values.append(value)
                 if self.fixed is None and problem.too_far(gradient, state.rate):
-                    return [*values, value, np.inf], crosses
+                    return [*values, np.inf], crosses
+                crosses.append(dot(gradient, beliefs.tau))
                 problem.step(beliefs, gradient, state.rate, state.foresee)
-            values.append(value)
-            crosses.append(cross)
-            sweeps = 1
-            while beliefs.violation > state.allowed and sweeps < MOST_SWEEPS:
-                problem.sweep(beliefs)
-                sweeps += 1
+                sweeps = 1
+                if beliefs.violation > state.allowed:
+                    sweeps += problem.sweeper.sweeps(beliefs, MOST_SWEEPS - 1, state.allowed)
             state.foresee = problem.sweeper.track = state.foresee or sweeps > 2
         values.append(self._value(state))
         return values, crosses

@@ -14,8 +14,8 @@ import numpy as np
 from consilience.domain import Buffer, Clique
 from consilience.errors import LossError
 from consilience.kernels import cells as kernels
-from consilience.kernels.options import threads_for
-from consilience.kernels.splitting import Roots
+from consilience.kernels.splitting import Roots, Terms
+from consilience.kernels.threads import spread
 from consilience.regions.ties import Projection
 from consilience.solvers.split_problem import SplitProblem, Structure
 from consilience.solvers.work import visits
@@ -134,36 +134,40 @@ class SplitIteration:
     # -- one step --------------------------------------------------------------------------------
 
     def step(self) -> None:
-        self._project(update=True)
+        self._project(RELAX)
 
     def consistent(self) -> Buffer:
-        """x, the consistent point that belongs to v; its statistics are in `projection.stats`. v stays as it is."""
-        self._project(update=False)
+        """x, the consistent point that belongs to v, which stays as it is."""
+        self._project(0.0)
         return self.x
 
-    def _project(self, *, update: bool) -> None:
-        self.steps += 1
-        with threads_for(self.work):
-            self._solve_copies()
-            roots = self._roots()
-            self.projection.project(roots)
-            self.projection.spread(roots, RELAX, update=update)
+    def measure(self) -> Buffer:
+        """Statistics of the point that `consistent` found, a row per table."""
+        terms = Terms(self.extra, self.pull, self.problem.data, self.penalty)
+        return self.projection.measure(self._roots(), terms, RELAX)
 
-    def prox(self) -> Buffer:
-        """z = prox(v), table by table in one compiled call."""
-        z = np.empty_like(self.v)
-        with threads_for(self.work):
-            shapes = self.problem.ties.roots.shapes
-            kernels.prox_all(self.v, self.extra, self.mode, self.pull, z, shapes)
+    def _project(self, relax: float) -> None:
+        self.steps += 1
+        self._solve_copies()
+        if np.any(self.mode):
+            self._z = self.prox(self._z)
+        self.projection.project(self._roots(), relax)
+
+    def prox(self, z: Buffer | None = None) -> Buffer:
+        """z = prox(v), table by table, in the given buffer if it fits. Only further terms ask for loops of their own."""
+        z = np.empty_like(self.v) if z is None or len(z) != len(self.v) else z
+        if not np.all(self.mode):
+            np.maximum(self.v, 0.0, out=z)
+        args = (self.v, self.extra, self.mode, self.pull, z, self.problem.ties.roots.shapes)
+        if np.any((self.mode > 0) & (self.mode != kernels.ENTROPIC)):
+            spread(kernels.prox_tables, len(self.mode), self.work, *args)
+        if kernels.ENTROPIC in self.mode:
+            spread(kernels.prox_entropic, len(self.mode), self.work, *args)
         return z
 
     def _roots(self) -> Roots:
         """Buffers and weights as the kernels take them. z has room only where more than plain non-negativity is asked for."""
-        if len(self._z) != len(self.v) and np.any(self.mode):
-            self._z = np.empty_like(self.v)
-        return Roots(
-            self.v, self._z, self.y, self.x, self.extra, self.mode, self.pull, self.problem.data, self.penalty, self.mix
-        )  # fmt: skip
+        return Roots(self.v, self._z, self.y, self.x, self.mode, self.mix)
 
     def _solve_copies(self) -> None:
         """z of the tables that carry a query: least squares pulled towards v."""
@@ -198,7 +202,7 @@ class Certificate:
 def certify(iteration: SplitIteration) -> Certificate:
     """Objective, feasible objective and lower bound at the current v; iteration.x is then the consistent point."""
     problem, x = iteration.problem, iteration.consistent()
-    gap, move, fit, off, cross, square, least, term, _more = iteration.projection.stats.T
+    gap, move, fit, off, cross, square, least, term, _more = iteration.measure().T
     value = float(fit.sum()) + problem.constant
     bound = value + float(term.sum())
     # Mixing s of the uniform point into x: f(x) + s <grad, u - x> + s^2/2 |u - x|^2_w, u = 1/n on every table.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.kernels.rows import draw_cells, fill_groups, group_rows
+from consilience.kernels.threads import spread
 from consilience.progress import Progress, Step, quiet
 from consilience.regions.junction_tree import JunctionTree
 from consilience.tree.fit import TreeFit
@@ -123,7 +124,8 @@ def _extend(
         )
         groups = group_rows(keys, order, len(given))
         occupied = np.flatnonzero(np.diff(groups.start))
-        fill_groups(given, groups, occupied, _offsets(len(occupied), rng), values)
+        offsets = _offsets(len(occupied), rng)
+        spread(fill_groups, len(occupied), n + given.size, given, groups, occupied, offsets, values)
     for a, codes in zip(new, np.unravel_index(values, domain.shape_of(new)), strict=True):
         columns[domain.position(a)] = codes
 

@@ -1,7 +1,7 @@
 """Sums over the possible cells of a clique, kept apart by what its neighbours in the tree and a question need to know.
 
-A cell of a clique belongs to one cell of each separator around it, and to one column: what is asked about the clique itself. Cells
-that agree on the separator and the column are one pair; questions then go over pairs, of which there are few, and not over cells.
+A cell of a clique belongs to one cell of each separator around it, and to one column: what is asked about the clique itself.
+Cells that agree on the separator and the column are one pair; questions go over pairs, of which there are few, not over cells.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,10 +19,10 @@ from consilience.solvers.planner import Plan
 from consilience.tree.answers import Backbone
 from consilience.tree.growth import backbone_of
 
-ROUGH_MEMORY, ROUGH_PASSES = "8 MB", 24
+ROUGH_MEMORY, ROUGH_WORK = "8 MB", 3e7
 """For the backbone of a round, which is made as often as there are rounds, from the one before it, and only ranks candidates."""
 FINE_MEMORY = "32 MB"
-"""For the backbone that answers come from."""
+"""For the backbone that answers come from, grown out of that of the last round."""
 _BATCH_CELLS = 2_000_000
 """Estimates alive at a time while candidates are scored."""
 
@@ -39,7 +39,7 @@ class Estimates:
     total: float | None
     method: str
     rough: bool = True
-    _latest: list[tuple[Model, Backbone]] = field(default_factory=list)
+    _latest: list[tuple[Model | None, Backbone]] = field(default_factory=list)
 
     def __call__(self, model: Model | None, cliques: Sequence[Clique]) -> Iterator[Buffer]:
         """One table per clique, in the order asked for. Before the first measurement a table is uniform, or empty where even its
@@ -53,6 +53,13 @@ class Estimates:
                 )
             else:
                 yield from self._of(model, batch)
+
+    def finer(self, model: Model | None) -> Estimates:
+        """The same as close as they get, from a backbone that grows out of the rough one of this model."""
+        latest: list[tuple[Model | None, Backbone]] = []
+        if model is not None and model.tree is None and self.method == "backbone":
+            latest = [(None, self._backbone(model))]
+        return replace(self, rough=False, _latest=latest)
 
     def _of(self, model: Model, cliques: Sequence[Clique]) -> list[Buffer]:
         """In the model: its own tables. Else pairs and, without a backbone, all others are moved to agree with it on overlaps.
@@ -83,7 +90,7 @@ class Estimates:
 
     def _made(self, model: Model, start: Backbone | None) -> Backbone:
         if self.rough:
-            return backbone_of(model.known, ROUGH_MEMORY, start=start, passes=ROUGH_PASSES)
+            return backbone_of(model.known, ROUGH_MEMORY, start=start, work=ROUGH_WORK)
         return backbone_of(model.known, FINE_MEMORY, start=start)
 
 

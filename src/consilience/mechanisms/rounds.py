@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from time import perf_counter
 from typing import Any
@@ -115,7 +115,7 @@ class Run(Iterator[Round]):
         self._fit = ready.fit.coarser(ROUND_TOLERANCE)
         rows = None if call.total is None else float(call.total)
         self._estimates = Estimates(ready.domain, rows, ready.mechanism.fit.unmeasured)
-        self._finer = replace(self._estimates, rough=False)
+        self._finer: tuple[Model | None, Estimates] | None = None
         self._meter = Meter(ready.cost)
         self._measurements: list[Measurement] = []
         self._model: Model | None = None
@@ -161,7 +161,10 @@ class Run(Iterator[Round]):
 
     def answers(self, cliques: Sequence[Clique]) -> Iterator[Buffer]:
         """Expected counts of any cliques by the model so far, closer than candidates are ranked by."""
-        return self._finer(self.model, cliques)
+        model = self.model
+        if self._finer is None or self._finer[0] is not model:
+            self._finer = model, self._estimates.finer(model)
+        return self._finer[1](model, cliques)
 
     def moved(self, clique: Clique) -> float:
         """How far the last round moved the model's answer on a clique (L1, counts)."""

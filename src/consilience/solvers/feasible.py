@@ -26,11 +26,14 @@ FEASIBLE = 1e-9
 
 def polish_tables(graph: RegionGraph, roots: CliqueVector) -> tuple[CliqueVector, float]:
     """Consistent tau and the violation that is left, from positive tables of the regions without parents that nearly agree."""
-    wiring = Wiring.of(graph)
     vector = CliqueVector(graph.layout)
     for r in graph.roots:
         vector[graph.regions[r]][...] = roots[graph.regions[r]]
     graph.sum_from_parents(vector)
+    left = graph.local_polytope_violation(vector)
+    if left <= POLISHED:
+        return vector, left
+    wiring = Wiring.of(graph)
     beliefs = Beliefs.uniform(wiring)
     beliefs.tau = np.maximum(wiring.enter(vector), FLOOR)
     beliefs.settle()

@@ -2,7 +2,7 @@
 
 The asked attributes are passed through the tree as messages: P(r | S') = sum over the cells of a clique between S and S' of
 P(r | S) P(cell | S'), where r are the asked attributes met so far. A separator lists only its possible cells. What a clique knows
-about the separators around it and some attributes of its own is summed once, a `Joint`; it and the messages serve other questions.
+about separators around it and attributes of its own is summed once, a `Joint`; it and the messages serve other questions.
 """
 
 from __future__ import annotations

@@ -77,12 +77,12 @@ def backbone_of(
     progress: Progress = quiet,
     *,
     start: Backbone | None = None,
-    passes: int = MOST_PASSES,
+    work: float = FIT_CELLS,
 ) -> Backbone:
     """The backbone of a model's tables; `start` is that of an earlier model, whose choice and potentials are kept as far as
-    they still serve. The last fit makes at most so many passes.
+    they still serve. work: how many cells the last fit may pass over.
     """
-    growth = _Growth(known, parse_bytes(memory) // CELL_BYTES, passes)
+    growth = _Growth(known, parse_bytes(memory) // CELL_BYTES, work)
 
     def report(done: int) -> None:
         progress(Step("backbone", done, ROUNDS + FINISH))
@@ -115,8 +115,8 @@ def backbone_of(
 class _Growth:
     """What the choice of a backbone looks at: the model's tables and the budget in possible cells."""
 
-    def __init__(self, known: PseudoMarginals, cells: int, passes: int) -> None:
-        self.known, self.domain, self.cells, self.passes = known, known.domain, cells, passes
+    def __init__(self, known: PseudoMarginals, cells: int, work: float) -> None:
+        self.known, self.domain, self.cells, self.work = known, known.domain, cells, work
         self.refused: set[Clique] = set()
         self.tables: dict[Clique, Buffer] = {}
         self.masks: dict[Clique, NDArray[np.bool_]] = {}
@@ -229,9 +229,9 @@ class _Growth:
         theta: CliqueVector | None,
         progress: Progress,
     ) -> TreeFit:
-        """As close as FIT_CELLS and the passes allow."""
-        affordable = int(FIT_CELLS / pass_cells(support, len(chosen)))
-        passes = min(max(affordable, LEAST_PASSES), self.passes)
+        """As close as the work allows."""
+        affordable = int(self.work / pass_cells(support, len(chosen)))
+        passes = min(max(affordable, LEAST_PASSES), MOST_PASSES)
         return fit_tree(
             support, self.targets(chosen), theta=theta, passes=passes, progress=progress
         )

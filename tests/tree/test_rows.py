@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
@@ -49,6 +49,7 @@ def test_the_judge_is_a_distribution() -> None:
 # -- drawing -----------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)  # the first case compiles
 @given(
     st.lists(st.floats(0, 10).map(lambda x: max(0.0, x - 1)), min_size=1, max_size=12),
     st.integers(0, 40),

@@ -73,7 +73,7 @@ class PossibleCells(Fit):
             return replace(self._local.fitted(loss, total_known, warm, progress), fit=self)
         solution = _tables(loss, graph, grown, noisy, began)
         model = model_of(self, loss, graph, solution, plan, total_known)
-        return replace(model, tree=replace(grown.backbone, whole=not grown.outside))
+        return replace(model, tree=grown.backbone)
 
     def _grown(
         self,

@@ -11,10 +11,10 @@ from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from consilience.kernels.elementary import exp
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 
 LEAST = 1e-30
 """Share of a uniform table that every cell keeps, so that it can come back."""
@@ -160,14 +160,15 @@ def _descend(problem: Problem, q: int, x: Any) -> float:
     return worst
 
 
-@njit(**PARALLEL)
-def project(problem: Problem, x: Any, violation: Any, tolerance: float, cycles: int) -> None:
-    """Project the tables x, distributions laid out by problem.at, in place; violation[q] is the largest L1 distance left.
-
-    With fewer than CYCLES cycles the targets are only met roughly, and no descent follows.
+@njit(**LOOP)
+def project(
+    first: int, last: int, problem: Problem, x: Any, violation: Any, tolerance: float, cycles: int
+) -> None:
+    """Project tables `first` to `last` of x, distributions laid out by problem.at, in place; violation[q] is the largest L1
+    distance left. With fewer than CYCLES cycles the targets are only met roughly, and no descent follows.
     """
     at, ptr = problem.at, problem.ptr
-    for q in prange(at.size - 1):
+    for q in range(first, last):
         table = x[at[q] : at[q + 1]]
         if ptr[q + 1] == ptr[q]:
             violation[q] = 0.0

@@ -12,18 +12,17 @@ from math import exp, log
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from consilience.kernels.options import LOOP, PARALLEL
+from consilience.kernels.options import LOOP
 
 FLOOR = 1e-100
 LEAST_SUM = 1e-90
 """What a cell and a sum of cells are kept above, so that they can come back."""
 WIDEST = 25.0
 """Potentials are kept within plus and minus this: targets that contradict each other would drive them on until they overflow."""
-BLOCK_CELLS = 1 << 16
-MOST_BLOCKS = 8
-"""Large cliques are cut into blocks with sums of their own, added in order: bits do not depend on the number of threads."""
+SCRATCH = 4
+"""Rows of Scratch.sums: one for sums, three for Newton's method."""
 NEWTON = 30
 """Newton steps for the fit of one noisy table."""
 
@@ -69,7 +68,7 @@ class Targets(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """`sums` has MOST_BLOCKS rows, each as long as the widest child. distance[i] is how far, in L1, step i of a pass found its
+    """`sums` has SCRATCH rows, each as long as the widest child. distance[i] is how far, in L1, step i of a pass found its
     target, or 0 where it had none.
     """
 
@@ -173,7 +172,7 @@ def _message(have: Any, before: Any, factor: Any) -> None:
         before[j] = v
 
 
-@njit(**PARALLEL)
+@njit(**LOOP)
 def run(steps: Pass, state: State, targets: Targets, scratch: Scratch, damping: float) -> None:
     """One pass around the tree. `damping` multiplies each change of a potential of an exact target; 1 is plain fitting."""
     x, factor, sums, distance = state.x, state.factor, scratch.sums, scratch.distance
@@ -188,22 +187,10 @@ def run(steps: Pass, state: State, targets: Targets, scratch: Scratch, damping: 
         h_map, t_map = steps.incoming_map[i], steps.outgoing_map[i]
         incoming = steps.maps[h_map : h_map + n] if h >= 0 else steps.maps[:0]
         outgoing = steps.maps[t_map : t_map + n] if t >= 0 else steps.maps[:0]
-        blocks = min(max(n // BLOCK_CELLS, 1), MOST_BLOCKS)
-        sums[:blocks, :width] = 0.0
-        if blocks == 1:
-            _multiply_and_sum(
-                x[lo : lo + n], factor[f_lo:], incoming, sums[0], outgoing, h >= 0, t >= 0
-            )
-        else:
-            for b in prange(blocks):
-                p, q = n * b // blocks, n * (b + 1) // blocks
-                _multiply_and_sum(
-                    x[lo + p : lo + q], factor[f_lo:], incoming[p:q] if h >= 0 else incoming, sums[b],
-                    outgoing[p:q] if t >= 0 else outgoing, h >= 0, t >= 0,
-                )  # fmt: skip
-            for b in range(1, blocks):
-                for j in range(width):
-                    sums[0, j] += sums[b, j]
+        sums[0, :width] = 0.0
+        _multiply_and_sum(
+            x[lo : lo + n], factor[f_lo:], incoming, sums[0], outgoing, h >= 0, t >= 0
+        )
         distance[i] = 0.0
         if t < 0:
             continue
@@ -220,23 +207,3 @@ def run(steps: Pass, state: State, targets: Targets, scratch: Scratch, damping: 
                 )
         else:
             _message(have, state.below[t_lo : t_lo + width], after)
-
-
-@njit(**LOOP)
-def add_up(to: Any, values: Any, width: int) -> Any:
-    """Entry k is the sum of the values that belong to k."""
-    found = np.zeros(width)
-    for j in range(values.size):
-        found[to[j]] += values[j]
-    return found
-
-
-@njit(**LOOP)
-def locate(cells: Any, kept: Any, strides: Any) -> Any:
-    """Where each cell (a row of codes) lies in the table of the kept attributes."""
-    found = np.zeros(len(cells), np.int64)
-    for k in range(kept.size):
-        a, s = kept[k], strides[k]
-        for j in range(len(cells)):
-            found[j] += np.int64(cells[j, a]) * s
-    return found

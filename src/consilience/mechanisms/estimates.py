@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,8 +19,10 @@ from consilience.solvers.planner import Plan
 from consilience.tree.answers import Backbone
 from consilience.tree.growth import backbone_of
 
-BACKBONE_MEMORY = "32 MB"
-"""For the backbone of a round, which is made as often as there are rounds."""
+ROUGH_MEMORY, ROUGH_WORK = "8 MB", 3e7
+"""For the backbone of a round, which is made as often as there are rounds, from the one before it, and only ranks candidates."""
+FINE_MEMORY = "32 MB"
+"""For the backbone that answers come from, grown out of that of the last round."""
 _BATCH_CELLS = 2_000_000
 """Estimates alive at a time while candidates are scored."""
 
@@ -30,13 +32,14 @@ class Estimates:
     """Expected counts of any cliques, measured or not. Mutable: each backbone grows out of the one before it.
 
     `total` is the number of rows where that is public. method: "backbone" keeps global information, "local" lets only overlaps
-    with measured cliques count, as in the paper's Problem 4.
+    with measured cliques count, as in the paper's Problem 4. `rough` is close enough to rank candidates.
     """
 
     domain: Domain
     total: float | None
     method: str
-    _latest: list[tuple[Model, Backbone]] = field(default_factory=list)
+    rough: bool = True
+    _latest: list[tuple[Model | None, Backbone]] = field(default_factory=list)
 
     def __call__(self, model: Model | None, cliques: Sequence[Clique]) -> Iterator[Buffer]:
         """One table per clique, in the order asked for. Before the first measurement a table is uniform, or empty where even its
@@ -51,6 +54,13 @@ class Estimates:
             else:
                 yield from self._of(model, batch)
 
+    def finer(self, model: Model | None) -> Estimates:
+        """The same as close as they get, from a backbone that grows out of the rough one of this model."""
+        latest: list[tuple[Model | None, Backbone]] = []
+        if model is not None and model.tree is None and self.method == "backbone":
+            latest = [(None, self._backbone(model))]
+        return replace(self, rough=False, _latest=latest)
+
     def _of(self, model: Model, cliques: Sequence[Clique]) -> list[Buffer]:
         """In the model: its own tables. Else pairs and, without a backbone, all others are moved to agree with it on overlaps.
 
@@ -61,7 +71,9 @@ class Estimates:
         out = [c for c in cliques if not known.holds(c)]
         direct = [c for c in out if self.method == "backbone" and len(c) > 2]
         moved = [c for c in out if c not in set(direct)]
-        found, _ = inferred(known, moved, self.method, lambda: self._backbone(model), quiet, masks)
+        found, _ = inferred(
+            known, moved, self.method, lambda: self._backbone(model), quiet, masks, rough=self.rough
+        )
         tables = dict(zip(moved, found, strict=True))
         for c in direct:
             tables[c] = emptied(known.domain, masks, c, self._backbone(model).marginal(c))
@@ -72,9 +84,14 @@ class Estimates:
             if seen is model:
                 return found
         start = self._latest[-1][1] if self._latest else None
-        found = model.tree or backbone_of(model.known, BACKBONE_MEMORY, start=start)
+        found = model.tree or self._made(model, start)
         self._latest = [*self._latest[-1:], (model, found)]
         return found
+
+    def _made(self, model: Model, start: Backbone | None) -> Backbone:
+        if self.rough:
+            return backbone_of(model.known, ROUGH_MEMORY, start=start, work=ROUGH_WORK)
+        return backbone_of(model.known, FINE_MEMORY, start=start)
 
 
 def _batches(domain: Domain, cliques: Sequence[Clique]) -> Iterator[Sequence[Clique]]:

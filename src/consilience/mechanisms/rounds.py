@@ -115,6 +115,7 @@ class Run(Iterator[Round]):
         self._fit = ready.fit.coarser(ROUND_TOLERANCE)
         rows = None if call.total is None else float(call.total)
         self._estimates = Estimates(ready.domain, rows, ready.mechanism.fit.unmeasured)
+        self._finer: tuple[Model | None, Estimates] | None = None
         self._meter = Meter(ready.cost)
         self._measurements: list[Measurement] = []
         self._model: Model | None = None
@@ -163,8 +164,11 @@ class Run(Iterator[Round]):
         return self._call.__reduce_ex__(protocol)
 
     def answers(self, cliques: Sequence[Clique]) -> Iterator[Buffer]:
-        """Expected counts of any cliques by the model so far, as the next round would see them."""
-        return self._estimates(self.model, cliques)
+        """Expected counts of any cliques by the model so far, closer than candidates are ranked by."""
+        model = self.model
+        if self._finer is None or self._finer[0] is not model:
+            self._finer = model, self._estimates.finer(model)
+        return self._finer[1](model, cliques)
 
     def moved(self, clique: Clique) -> float:
         """How far the last round moved the model's answer on a clique (L1, counts)."""

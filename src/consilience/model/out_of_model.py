@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.kernels import projection
+from consilience.kernels.threads import spread
 from consilience.memory import check_capacity
 from consilience.model.impossible import NOTHING, Masks, emptied
 from consilience.progress import Progress, Step, quiet
@@ -104,7 +105,8 @@ def _batch(
     )
     flat = np.concatenate(x)
     limits = (ROUGH, ROUGH_CYCLES) if rough else (TOLERANCE, projection.CYCLES)
-    projection.project(problem, flat, violations, *limits)
+    work = len(flat) * limits[1]
+    spread(projection.project, len(cliques), work, problem, flat, violations, *limits)
     return [flat[at[i] : at[i + 1]].reshape(domain.shape_of(c)) for i, c in enumerate(cliques)]
 
 
@@ -148,20 +150,22 @@ def inferred(
     backbone: Callable[[], Backbone],
     progress: Progress = quiet,
     masks: Masks = NOTHING,
+    *,
+    rough: bool = False,
 ) -> tuple[list[Buffer], Buffer]:
     """Distributions of cliques that are not in the model, and how far each is from agreeing with it (largest L1).
 
-    masks: combinations that cannot occur, which no answer shows.
+    masks: combinations that cannot occur, which no answer shows. `rough` is content with agreement as in `project`.
     """
 
     def cleared(clique: Clique, table: Buffer) -> Buffer:
         return emptied(known.domain, masks, clique, table)
 
     if method in ("auto", "backbone"):
-        found, left = _by_backbone(known, cliques, backbone(), progress, cleared)
+        found, left = _by_backbone(known, cliques, backbone(), progress, cleared, rough)
     elif method == "local":
         start = uniform_start(known)
-        found, left = project(known, cliques, lambda c: cleared(c, start(c)), progress)
+        found, left = project(known, cliques, lambda c: cleared(c, start(c)), progress, rough=rough)
     else:
         found = []
         for k, clique in enumerate(cliques):
@@ -179,6 +183,7 @@ def _by_backbone(
     backbone: Backbone,
     progress: Progress,
     cleared: Callable[[Clique, Buffer], Buffer],
+    rough: bool,
 ) -> tuple[list[Buffer], Buffer]:
     """The backbone's marginals, projected onto agreement with the model.
 
@@ -196,7 +201,11 @@ def _by_backbone(
         c: table.sum(axis=tuple(i for i, a in enumerate(wider[c]) if a not in c))
         for c, table in zip(wide, together, strict=True)
     }
-    return project(known, cliques, lambda c: starts[c] if c in starts else start(c), progress)
+
+    def started(clique: Clique) -> Buffer:
+        return starts[clique] if clique in starts else start(clique)
+
+    return project(known, cliques, started, progress, rough=rough)
 
 
 def _widened(domain: Domain, clique: Clique, backbone: Backbone) -> Clique:

@@ -33,7 +33,6 @@ FEASIBLE = 1e-9
 
 def polish_tables(graph: RegionGraph, roots: CliqueVector) -> tuple[CliqueVector, float]:
     """Consistent tau and the violation that is left, from positive tables of the regions without parents that nearly agree."""
-    wiring = Wiring.of(graph)
     vector = CliqueVector(graph.layout)
     for r in graph.roots:
         vector[graph.regions[r]][...] = roots[graph.regions[r]]
@@ -41,6 +40,7 @@ def polish_tables(graph: RegionGraph, roots: CliqueVector) -> tuple[CliqueVector
     violation = graph.local_polytope_violation(vector)
     if violation <= POLISHED:
         return vector, violation
+    wiring = Wiring.of(graph)
     beliefs = Beliefs.uniform(wiring)
     beliefs.tau = np.maximum(wiring.enter(vector), FLOOR)
     beliefs.settle()

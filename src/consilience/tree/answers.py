@@ -1,28 +1,31 @@
 """Exact marginals of a calibrated junction tree, in a clique or out of it, for many attribute sets.
 
 The asked attributes are passed through the tree as messages: P(r | S') = sum over the cells of a clique between S and S' of
-P(r | S) P(cell | S'), where r are the asked attributes met so far. A separator lists only its possible cells, so that a step
-is a product with a sparse matrix, and the messages of one question serve the next.
+P(r | S) P(cell | S'), where r are the asked attributes met so far. A separator lists only its possible cells. What a clique knows
+about separators around it and attributes of its own is summed once, a `Joint`; it and the messages serve other questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from consilience.domain import Buffer, Clique, CliqueVector
-from consilience.kernels.proportional import add_up
+from consilience.kernels.messages import add_up, meet, pairs, sorted_by
 from consilience.memory import check_capacity
 from consilience.regions.junction_tree import JunctionTree
 from consilience.tree.fit import TreeFit
 from consilience.tree.support import Members
 
+Ints = NDArray[np.int64]
+Groups = tuple[Ints, NDArray[np.int32]]
+"""The cells of a clique by the cell of a separator that they belong to, as `sorted_by` gives them."""
+Wanted = frozenset[int]
 KEPT = 50_000_000
 """Numbers that are kept for the next question."""
 CHUNK = 1 << 22
@@ -70,32 +73,90 @@ class Backbone:
         return f"Backbone({part}, {cells}, misfit {self.misfit:.1g})"
 
 
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """A clique's cells summed to columns and to the separators of some branches, as pairs within pairs.
+
+    The first level's pairs are (cell of the first separator, pair of the second level), and so on; those of the last level are
+    (cell of the last separator, column). `values` has an entry per pair of the first level.
+    """
+
+    values: Buffer
+    levels: tuple[tuple[Ints, Ints], ...]
+    width: int
+
+    @classmethod
+    def of(cls, values: Buffer, column: Ints, width: int, branches: Sequence[Groups]) -> Joint:
+        levels: list[tuple[Ints, Ints]] = []
+        place, count = column, width
+        for ptr, order in reversed(branches):
+            place, group, own = pairs(ptr, order, place, count)
+            levels.insert(0, (group, own))
+            count = len(group)
+        return cls(add_up(place, values, count), tuple(levels), width)
+
+    @property
+    def size(self) -> int:
+        return len(self.values) + 2 * sum(len(group) for group, _ in self.levels)
+
+    def met(self, messages: Sequence[Buffer]) -> Buffer:
+        """The sum over the cells of the product of the branches' messages: a row per column, an entry per combination of
+        theirs. A message has a row per cell of its separator.
+        """
+        if not messages:
+            return self.values[:, None]
+        first, *others = messages
+        rows = first.shape[1]
+        wide = len(self.values) * prod(m.shape[1] for m in others[:-1])
+        step = max(1, CHUNK // wide) if others else rows
+        parts = [
+            self._met([np.ascontiguousarray(first[:, lo : lo + step]), *others])
+            for lo in range(0, rows, step)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def _met(self, messages: Sequence[Buffer]) -> Buffer:
+        made = self.values[:, None]
+        widths = [*(len(group) for group, _ in self.levels[1:]), self.width]
+        for (group, own), message, width in zip(self.levels, messages, widths, strict=True):
+            made = meet(made, group, own, message, width)
+        return made
+
+
 class TreeAnswers:
-    """Marginals of the distribution that a fitted tree stands for. Its messages are kept for later questions."""
+    """Marginals of the distribution that a fitted tree stands for. What was summed is kept for later questions."""
 
     def __init__(self, fit: TreeFit) -> None:
         self.fit, self.support = fit, fit.support
         self.sizes = self.support.tree.domain.shape
         self.near = self.support.tree.rooted.neighbours
-        self._messages: dict[tuple[int, int, Members], Buffer] = {}
+        self._messages: dict[tuple[int, int, Wanted], tuple[Buffer, Members]] = {}
+        self._found: dict[Members, Buffer] = {}
+        self._joints: dict[tuple[int, int, Members, Members], Joint] = {}
         self._stored = 0
-        self._behind: dict[tuple[int, int], frozenset[int]] = {}
-        self._summed: dict[tuple[int, Members], Buffer] = {}
+        self._behind: dict[tuple[int, int], Wanted] = {}
+        self._groups: dict[tuple[int, int], Groups] = {}
+        self._mass: dict[tuple[int, int], Buffer] = {}
 
     def marginal(self, attributes: Iterable[str]) -> Buffer:
         """A distribution over these attributes, axes in domain order."""
         domain = self.support.tree.domain
         wanted = domain.axes(domain.clique(attributes))
+        if wanted not in self._found:
+            found = self._marginal(wanted)
+            self._keep(found.size)
+            self._found[wanted] = found
+        return self._found[wanted].copy()
+
+    def _marginal(self, wanted: Members) -> Buffer:
         home = self.support.home_if_any(wanted)
         if home is not None:
-            return self._sum(home, wanted).copy()
-        needed = self.price(attributes)
+            return self.support.summed(home, self.fit.tables[home], wanted)
+        root, needed = self._root(wanted)
         check_capacity(f"the exact marginal of {len(wanted)} attributes", 3 * 8 * needed, None)
-        root = self._root(wanted)
-        table = self._collect(root, -1, frozenset(wanted))
-        have = self._order_at(root, -1, frozenset(wanted))
-        shape = [self.sizes[a] for a in have]
-        found = table.reshape(shape).transpose([have.index(a) for a in wanted])
+        table, have = self._collect(root, -1, frozenset(wanted))
+        found = table.reshape([self.sizes[a] for a in have])
+        found = found.transpose([have.index(a) for a in wanted])
         return np.ascontiguousarray(found / found.sum())
 
     def price(self, attributes: Iterable[str]) -> int:
@@ -104,39 +165,39 @@ class TreeAnswers:
         wanted = domain.axes(domain.clique(attributes))
         if self.support.holders.of(wanted):
             return prod(self.sizes[a] for a in wanted)
-        return self._price(self._root(wanted), -1, frozenset(wanted))
+        return self._root(wanted)[1]
 
-    def _price(self, c: int, toward: int, wanted: frozenset[int]) -> int:
-        here = prod(self.sizes[a] for a in wanted) * self._columns(c, toward)[0]
+    def _price(self, c: int, toward: int, wanted: Wanted) -> int:
+        here = prod(self.sizes[a] for a in wanted) * self._width(c, toward)
         below = (self._price(d, c, behind) for d, behind in self._branches(c, toward, wanted))
         return max(here, *below, 0)
 
-    def _sum(self, clique: int, keep: Members) -> Buffer:
-        key = (clique, keep)
-        if key not in self._summed:
-            self._summed[key] = self.support.summed(clique, self.fit.tables[clique], keep)
-        return self._summed[key]
-
     # -- messages ------------------------------------------------------------------------------------
 
-    def _root(self, wanted: Members) -> int:
-        """Where branches meet: the smallest clique that holds the wanted attribute with the largest table of its own."""
+    def _root(self, wanted: Members) -> tuple[int, int]:
+        """Where branches meet, and the price: the smallest clique that holds the wanted attribute with the largest table of its
+        own, whose messages serve many questions; where they are large, the clique where they are smallest.
+        """
         last = max(wanted, key=lambda a: (self.sizes[a], a))
-        return self.support.home((last,))
+        asked, root = frozenset(wanted), self.support.home((last,))
+        price = self._price(root, -1, asked)
+        if price <= CHUNK:
+            return root, price
+        prices = [self._price(c, -1, asked) for c in range(len(self.near))]
+        least = min(prices)
+        return (root, price) if price == least else (prices.index(least), least)
 
-    def _branches(
-        self, c: int, toward: int, wanted: frozenset[int]
-    ) -> list[tuple[int, frozenset[int]]]:
+    def _branches(self, c: int, toward: int, wanted: Wanted) -> list[tuple[int, Wanted]]:
         """Neighbours away from `toward` that wanted attributes hide behind, and which."""
-        mine = set(self.support.members[c])
         found = []
-        for d in self.near[c]:
-            behind = (wanted & self._beyond(c, d)) - mine if d != toward else frozenset()
+        left = wanted.difference(self.support.members[c])
+        for d in self.near[c] if left else ():
+            behind = left & self._beyond(c, d) if d != toward else None
             if behind:
                 found.append((d, behind))
         return found
 
-    def _beyond(self, c: int, d: int) -> frozenset[int]:
+    def _beyond(self, c: int, d: int) -> Wanted:
         """All attributes of the part of the tree that lies behind d as seen from c."""
         key = (c, d)
         if key not in self._behind:
@@ -144,100 +205,75 @@ class TreeAnswers:
             self._behind[key] = frozenset(self.support.members[d]).union(*parts)
         return self._behind[key]
 
-    def _order_at(self, c: int, toward: int, wanted: frozenset[int]) -> Members:
-        """The order of the axes that `_collect` gives: branches first, then the clique's own."""
-        order: list[int] = []
-        for d, behind in self._branches(c, toward, wanted):
-            order += self._order_at(d, c, behind)
-        mine = self._own(c, toward, wanted)
-        return (*order, *mine)
-
-    def _own(self, c: int, toward: int, wanted: frozenset[int]) -> Members:
-        beyond = set(self.support.members[toward]) if toward >= 0 else set()
+    def _own(self, c: int, toward: int, wanted: Wanted) -> Members:
+        beyond = self.support.members[toward] if toward >= 0 else ()
         return tuple(a for a in self.support.members[c] if a in wanted and a not in beyond)
 
-    def _collect(self, c: int, toward: int, wanted: frozenset[int]) -> Buffer:
-        """P(wanted | S): a row per cell of the wanted attributes behind c, a column per cell of the separator to `toward`.
-
-        At the root (toward = -1) there is one column: P(wanted).
+    def _collect(self, c: int, toward: int, wanted: Wanted) -> tuple[Buffer, Members]:
+        """P(wanted | S), a row per cell of the separator to `toward`, an entry per cell of the wanted attributes behind c; and
+        the order of these. At the root (toward = -1) there is one row: P(wanted).
         """
-        key = (c, toward, tuple(sorted(wanted)))
-        if toward >= 0 and key in self._messages:
+        key = (c, toward, wanted)
+        if key in self._messages:
             return self._messages[key]
-        branches = self._branches(c, toward, wanted)
+        parts = [(d, *self._collect(d, c, b)) for d, b in self._branches(c, toward, wanted)]
+        parts.sort(key=lambda part: part[1].shape[1])
         own = self._own(c, toward, wanted)
-        width, to = self._columns(c, toward)
-        n_own = prod(self.sizes[a] for a in own)
-        column = self.support.located(c, own) * width + to
-        parts = [(self._collect(d, c, behind), self._columns(c, d)[1]) for d, behind in branches]
-        values = self.fit.tables[c]
-        made = (
-            _meeting(parts, values, column, n_own * width)
-            if parts
-            else add_up(column, values, n_own * width)[None]
-        )
-        found = made.reshape(-1, width)
-        if toward >= 0:
-            mass = add_up(to, values, width)
-            found = np.divide(found, mass, out=np.zeros_like(found), where=mass > 0)
-            self._keep(key, found)
-        return found
-
-    def _keep(self, key: tuple[int, int, Members], found: Buffer) -> None:
-        """Keep a message for other questions; past KEPT numbers the store starts anew."""
-        if self._stored + found.size > KEPT:
-            self._messages.clear()
-            self._stored = 0
-        self._messages[key] = found
-        self._stored += found.size
-
-    def _columns(self, c: int, toward: int) -> tuple[int, NDArray[np.int64]]:
-        """How many cells the separator has, and which one each cell of c belongs to."""
-        support = self.support
+        joint = self._joint(c, toward, tuple(d for d, _, _ in parts), own)
+        found = joint.met([message for _, message, _ in parts])
+        order = (*own, *(a for _, _, behind in parts for a in behind))
         if toward < 0:
-            return 1, np.zeros(len(support.cells[c]), np.int64)
-        if support.tree.rooted.up[c] == toward:
-            return support.widths[c], support.own[c].astype(np.int64)
-        return support.widths[toward], support.above[toward].astype(np.int64)
+            return found, order
+        found = found.reshape(self._width(c, toward), -1)
+        mass = self._masses(c, toward)
+        found = np.divide(found, mass, out=np.zeros_like(found), where=mass > 0)
+        self._keep(found.size)
+        self._messages[key] = found, order
+        return found, order
 
+    def _joint(self, c: int, toward: int, branches: Members, own: Members) -> Joint:
+        """The clique's table by branches, separator to `toward` and own attributes; the latter two make the column."""
+        key = (c, toward, branches, own)
+        if key not in self._joints:
+            count = prod(self.sizes[a] for a in own)
+            column = self._separator(c, toward) * count if toward >= 0 else 0
+            column = self.support.located(c, own) + column
+            width = self._width(c, toward) * count
+            groups = [self._grouped(c, d) for d in branches]
+            made = Joint.of(self.fit.tables[c], column, width, groups)
+            self._keep(made.size)
+            self._joints[key] = made
+        return self._joints[key]
 
-Branch = tuple[Buffer, NDArray[np.int64]]
-"""A message from a neighbour, a column per cell of the separator; and the column of each cell of the clique."""
+    def _keep(self, size: int) -> None:
+        """Make room for what other questions may use; past KEPT numbers the store starts anew."""
+        if self._stored + size > KEPT:
+            for kept in (self._found, self._messages, self._joints):
+                kept.clear()
+            self._stored = 0
+        self._stored += size
 
+    def _width(self, c: int, toward: int) -> int:
+        """How many cells the separator to `toward` has."""
+        if toward < 0:
+            return 1
+        return self.support.widths[c if self.support.tree.rooted.up[c] == toward else toward]
 
-def _meeting(
-    branches: list[Branch], values: Buffer, column: NDArray[np.int64], width: int
-) -> Buffer:
-    """Branches meet in a clique: sum over its cells of the product of the branches' messages."""
-    order = sorted(range(len(branches)), key=lambda k: len(branches[k][0]))
-    (short, at), *others = (branches[k] for k in order)
-    wide = len(values) * prod(len(message) for message, _ in others[:-1])
-    step = max(1, CHUNK // wide) if others else len(short)
-    parts = [
-        _contracted([(short[lo : lo + step], at), *others], values, column, width)
-        for lo in range(0, len(short), step)
-    ]
-    found = np.concatenate(parts).reshape(*(len(branches[k][0]) for k in order), width)
-    back = [order.index(k) for k in range(len(order))]
-    return found.transpose(*back, len(order)).reshape(-1, width)
+    def _separator(self, c: int, toward: int) -> Ints:
+        """Which cell of the separator to `toward` each cell of c belongs to."""
+        support = self.support
+        up = support.tree.rooted.up[c] == toward
+        return (support.own[c] if up else support.above[toward]).astype(np.int64)
 
+    def _grouped(self, c: int, d: int) -> Groups:
+        if (c, d) not in self._groups:
+            self._groups[c, d] = sorted_by(self._separator(c, d), self._width(c, d))
+        return self._groups[c, d]
 
-def _contracted(
-    branches: list[Branch], values: Buffer, column: NDArray[np.int64], width: int
-) -> Buffer:
-    """The same in the order given. Cells that differ only in what is summed over are joined before the last branch, the
-    longest, is multiplied in: block by block, a block per column.
-    """
-    *before, (message, at) = branches
-    seps = message.shape[1]
-    if not before:
-        step = sparse.csr_array((values, (at, column)), shape=(seps, width))
-        return np.asarray(message @ step)
-    keys, place = np.unique(column * seps + at, return_inverse=True)
-    made = _contracted(before, values, place, len(keys))
-    found = np.empty((width, len(made), len(message)))
-    ends = np.searchsorted(keys, seps * np.arange(width + 1))
-    for c in range(width):
-        block = slice(ends[c], ends[c + 1])
-        np.matmul(made[:, block], message[:, keys[block] % seps].T, out=found[c])
-    return np.moveaxis(found, 0, -1).reshape(-1, width)
+    def _masses(self, c: int, toward: int) -> Buffer:
+        """The distribution of the separator to `toward`, as a column."""
+        key = (c, toward)
+        if key not in self._mass:
+            to, values = self._separator(c, toward), self.fit.tables[c]
+            self._mass[key] = add_up(to, values, self._width(c, toward))[:, None]
+        return self._mass[key]

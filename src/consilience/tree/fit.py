@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.kernels import proportional
-from consilience.kernels.proportional import add_up
+from consilience.kernels.messages import add_up
 from consilience.loop import Check, Goal, iterate
 from consilience.progress import Progress, Step, quiet
 from consilience.tree.support import SupportTree
@@ -310,7 +310,7 @@ class Fitting:
         x, below = self._calibrated(theta, maps)
         self.state = proportional.State(x, below, theta, np.ones(len(below)))
         self._pass, self._last = self._steps(fitting=True), self._steps(fitting=False)
-        self._sums = np.empty((proportional.MOST_BLOCKS, max(self._widths)))
+        self._sums = np.empty((proportional.SCRATCH, max(self._widths)))
 
     def run(self, wanted: Buffer, damping: float = 1.0) -> float:
         """Fit every target once, to `wanted`; the largest L1 distance that was found comes back."""

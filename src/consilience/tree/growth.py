@@ -77,11 +77,12 @@ def backbone_of(
     progress: Progress = quiet,
     *,
     start: Backbone | None = None,
+    work: float = FIT_CELLS,
 ) -> Backbone:
     """The backbone of a model's tables; `start` is that of an earlier model, whose choice and potentials are kept as far as
-    they still serve.
+    they still serve. work: how many cells the last fit may pass over.
     """
-    growth = _Growth(known, parse_bytes(memory) // CELL_BYTES)
+    growth = _Growth(known, parse_bytes(memory) // CELL_BYTES, work)
 
     def report(done: int) -> None:
         progress(Step("backbone", done, ROUNDS + FINISH))
@@ -114,8 +115,8 @@ def backbone_of(
 class _Growth:
     """What the choice of a backbone looks at: the model's tables and the budget in possible cells."""
 
-    def __init__(self, known: PseudoMarginals, cells: int) -> None:
-        self.known, self.domain, self.cells = known, known.domain, cells
+    def __init__(self, known: PseudoMarginals, cells: int, work: float) -> None:
+        self.known, self.domain, self.cells, self.work = known, known.domain, cells, work
         self.refused: set[Clique] = set()
         self.tables: dict[Clique, Buffer] = {}
         self.masks: dict[Clique, NDArray[np.bool_]] = {}
@@ -228,8 +229,8 @@ class _Growth:
         theta: CliqueVector | None,
         progress: Progress,
     ) -> TreeFit:
-        """As close as FIT_CELLS allow."""
-        affordable = int(FIT_CELLS / pass_cells(support, len(chosen)))
+        """As close as the work allows."""
+        affordable = int(self.work / pass_cells(support, len(chosen)))
         passes = min(max(affordable, LEAST_PASSES), MOST_PASSES)
         return fit_tree(
             support, self.targets(chosen), theta=theta, passes=passes, progress=progress
@@ -319,13 +320,20 @@ class GrowingModel:
             first = self._grown(group[:half], noisy, report)
             return first._grown(group[half:], noisy, report)
         if found is None:
-            grown = replace(self, outside=(*self.outside, *group), refused=self.refused + 1)
+            outside = (*self.outside, *group)
+            grown = replace(self, outside=outside, refused=self.refused + 1)._partial()
         else:
             support, level = found
             taken = replace(self, inside=(*self.inside, *group), level=level, refused=0)
             grown = taken._fitted(support, noisy)
         report(grown)
         return grown
+
+    def _partial(self) -> GrowingModel:
+        """The backbone no longer says that it is the whole model; it keeps what it was asked where it said so already."""
+        if self.backbone is None or not self.backbone.whole:
+            return self
+        return replace(self, backbone=replace(self.backbone, whole=False))
 
     def _fitted(self, support: SupportTree, noisy: NoisyTables) -> GrowingModel:
         anew = len(self.inside) >= AGAIN * self.chosen_at

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, CliqueVector, Holders
-from consilience.kernels.proportional import add_up, locate
+from consilience.kernels.messages import add_up, locate, numbered
 from consilience.regions.junction_tree import JunctionTree
 
 Cells = NDArray[np.int16]
-"""One possible cell per row: the codes of a clique's attributes."""
+"""One possible cell per row: the codes of a clique's attributes, each attribute's together in memory."""
 Members = tuple[int, ...]
 Masks = Sequence[tuple[Members, NDArray[np.bool_]]]
 NEGLIGIBLE = 1e-6
@@ -37,7 +37,7 @@ def possible(table: Buffer) -> NDArray[np.bool_]:
 
 
 def possible_cells(members: Members, sizes: Sequence[int], masks: Masks, most: int) -> Cells | None:
-    """Every cell of the clique that no mask forbids, in order; None if there are more than `most`.
+    """Every cell of the clique that no mask forbids; None if there are more than `most`.
 
     Masks lie inside the clique. The attributes are taken in an order in which masks bite early.
     """
@@ -47,11 +47,7 @@ def possible_cells(members: Members, sizes: Sequence[int], masks: Masks, most: i
         if total > most:
             return None
         every = np.unravel_index(np.arange(total), shape) if shape else ()
-        return (
-            np.stack([v.astype(np.int16) for v in every], axis=1)
-            if shape
-            else np.zeros((1, 0), np.int16)
-        )
+        return np.array(every, np.int16).reshape(len(shape), total).T
     order = _order(members, sizes, masks)
     cells = np.zeros((1, 0), np.int16)
     done: list[int] = []
@@ -73,9 +69,7 @@ def possible_cells(members: Members, sizes: Sequence[int], masks: Masks, most: i
         if len(row) > most:
             return None
         cells = np.concatenate([cells[row], value[:, None].astype(np.int16)], axis=1)
-    cells = cells[:, [order.index(a) for a in members]]
-    flat = locate(cells, np.arange(len(members)), strides_of(members, sizes))
-    return cells[np.argsort(flat, kind="stable")]
+    return np.asfortranarray(cells[:, [order.index(a) for a in members]])
 
 
 def _order(members: Members, sizes: Sequence[int], masks: Masks) -> list[int]:
@@ -155,17 +149,19 @@ class SupportTree:
         at = {c: _places(tree, members, cells, c) for c in below}
         alive = [np.ones(len(c), np.bool_) for c in cells]
         for c in reversed(below):
-            alive[up[c]] &= np.isin(at[c][1], at[c][0][alive[c]])
+            mine, parents, count = at[c]
+            alive[up[c]] &= _marked(mine[alive[c]], count)[parents]
         for c in below:
-            alive[c] &= np.isin(at[c][0], at[c][1][alive[up[c]]])
+            mine, parents, count = at[c]
+            alive[c] &= _marked(parents[alive[up[c]]], count)[mine]
         own, above, widths = {}, {}, {}
         for c in below:
-            mine, parents = at[c][0][alive[c]], at[c][1][alive[up[c]]]
-            names, place = np.unique(np.concatenate([mine, parents]), return_inverse=True)
-            own[c] = place[: len(mine)].astype(np.int32)
-            above[c] = place[len(mine) :].astype(np.int32)
-            widths[c] = len(names)
-        kept = tuple(np.ascontiguousarray(x[a]) for x, a in zip(cells, alive, strict=True))
+            mine, parents, count = at[c]
+            left = _marked(mine[alive[c]], count)
+            place = np.cumsum(left, dtype=np.int32) - 1
+            own[c], above[c] = place[mine[alive[c]]], place[parents[alive[up[c]]]]
+            widths[c] = int(np.count_nonzero(left))
+        kept = tuple(np.asfortranarray(x[a]) for x, a in zip(cells, alive, strict=True))
         return cls(tree, members, kept, own, above, widths)
 
     def _covers(self, targets: CliqueVector) -> bool:
@@ -208,7 +204,7 @@ class SupportTree:
         """Which cell of the table over `keep` each cell of a clique belongs to."""
         sizes = self.tree.domain.shape
         kept = np.array([self.members[clique].index(a) for a in keep], np.int64)
-        return locate(self.cells[clique], kept, strides_of(keep, sizes))
+        return locate(self.cells[clique].T, kept, strides_of(keep, sizes))
 
     def summed(self, clique: int, values: Buffer, keep: Members) -> Buffer:
         """Values of a clique's cells added up over the attributes not kept."""
@@ -219,13 +215,23 @@ class SupportTree:
 
 def _places(
     tree: JunctionTree, members: tuple[Members, ...], cells: Sequence[Cells], c: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which cell of the separator above clique c each cell of c belongs to, and the same for the cells of its parent."""
+) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
+    """Which cell of the separator above clique c each cell of c belongs to, the same for the cells of its parent, and how
+    many such cells there are.
+    """
     sizes = tree.domain.shape
     separator = tree.domain.axes(tree.rooted.separator[c])
     strides = strides_of(separator, sizes)
-    own, above = (
-        locate(cells[i], np.array([members[i].index(a) for a in separator], np.int64), strides)
+    keys = [
+        locate(cells[i].T, np.array([members[i].index(a) for a in separator], np.int64), strides)
         for i in (c, tree.rooted.up[c])
-    )
-    return own, above
+    ]
+    place, count = numbered(np.concatenate(keys))
+    return place[: len(keys[0])], place[len(keys[0]) :], count
+
+
+def _marked(numbers: NDArray[np.int32], count: int) -> NDArray[np.bool_]:
+    """Which of the numbers below `count` appear."""
+    found = np.zeros(count, np.bool_)
+    found[numbers] = True
+    return found

@@ -16,7 +16,7 @@ from consilience.privacy.units import Amount, Epsilon, MuSquared, Real, Rho, pos
 
 ACCOUNTINGS = ("pure", "zcdp", "gaussian")
 
-_LEAST = Fraction(1, 10**12)
+_LEAST = Fraction(1, 10**40)
 """Of epsilon and rho."""
 _RESERVE = Fraction(1, 2**20)
 """Share of epsilon and of delta kept back under Gaussian accounting for the slack of lemma 1."""

@@ -20,6 +20,7 @@ from pathlib import Path
 import answers
 import click
 import clique_vector
+import cold
 import counting
 import engine
 import large
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "noise": noise.rows,
     "answers": answers.rows,
     "sampling": sampling.rows,
+    "cold": cold.rows,
     "mbi": rival_mbi.rows,
 }
 RESULTS = Path(__file__).parents[1] / "results" / "bench.json"

@@ -134,7 +134,7 @@ JOBS: dict[str, Callable[[], object]] = {
 
 def place() -> str:
     """Where compiled kernels are kept, and why not beside the package if they are not."""
-    kept = Path(counting._count.stats.cache_path)
+    kept = Path(counting._count.stats.cache_path or "")
     beside = Path(counting.__file__).parent
     if "NUMBA_CACHE_DIR" in os.environ:
         return f"{kept} (NUMBA_CACHE_DIR)"

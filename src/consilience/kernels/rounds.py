@@ -4,6 +4,9 @@ Large ones go pass by pass (`solvers/sweeper.py`). A literal number would be a t
 compiled once more: hence `int64(0)`.
 """
 
+# pyright: reportArgumentType=false
+# Numbers of 64 bits are what the kernels take for `int`.
+
 from __future__ import annotations
 
 from math import inf

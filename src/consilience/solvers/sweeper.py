@@ -13,7 +13,7 @@ from consilience.domain import Buffer, CliqueVector, dot
 from consilience.errors import RegionGraphError
 from consilience.kernels import rounds
 from consilience.kernels import sweep as kernels
-from consilience.kernels.agreement import Belief, Messages
+from consilience.kernels.agreement import Belief, Messages, combine
 from consilience.kernels.tables import FLOOR, Shapes, Work
 from consilience.kernels.threads import spread
 from consilience.regions.wiring import Stage, Wiring, chunks, joined, schedule
@@ -330,7 +330,7 @@ class Sweeper:
             if k > 0:
                 self._at_parents(kernels.sum_parents, k, state._tau, self._msg)
             self._at_children(
-                kernels.combine, k, self.track, state.arrays, messages, round.gap, self.wiring.kappa
+                combine, k, self.track, state.arrays, messages, round.gap, self.wiring.kappa
             )
             self._scale(state, k, round.deferred, 0 if k == 0 else -1)
         return float(round.gap.max(initial=0.0))

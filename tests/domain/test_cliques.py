@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.domain import Cliques, CliqueVector, Domain, Family, Holders
-from consilience.domain.cliques import grouped, row_keys, starts
 from consilience.domain.moves import cells_of, move
+from consilience.domain.rows import grouped, row_keys, starts
 
 SETS = st.lists(st.sets(st.integers(0, 8), max_size=4).map(lambda s: tuple(sorted(s))), max_size=12)
 WIDE = st.lists(

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.cliques import Cliques, Family, Holders, starts
+from consilience.domain.cliques import Cliques, Family, Holders
 from consilience.domain.domain import Clique, Domain, names_of
+from consilience.domain.rows import starts
 from consilience.errors import DomainError
 
 Buffer = NDArray[np.float64]

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.cliques import Family, Ints, grouped, row_keys, starts
+from consilience.domain.cliques import Family
+from consilience.domain.rows import Ints, grouped, row_keys, starts
 
 AT_ONCE = 1 << 19
 """Cells that one step may copy beside the buffers."""

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from consilience.domain.cliques import Cliques, Family, row_keys, subsets_of
+from consilience.domain.cliques import Cliques, Family
 from consilience.domain.domain import Clique, Domain, whole_number
+from consilience.domain.rows import row_keys, subsets_of
 from consilience.errors import DomainError
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Cliques, CliqueVector, Domain, Family
-from consilience.domain.cliques import starts
 from consilience.domain.moves import cells_of, move
+from consilience.domain.rows import starts
 from consilience.errors import DomainError, MeasurementError
 from consilience.measurements.measurement import BoundMeasurement, Measurement, Noise
 from consilience.measurements.queries import Identity, Query

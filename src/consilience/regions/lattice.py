@@ -16,14 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from consilience.domain.cliques import (
-    ENUMERATED_RANK,
-    Family,
-    grouped,
-    row_keys,
-    rows_of,
-    subsets_of,
-)
+from consilience.domain.cliques import ENUMERATED_RANK, Family
+from consilience.domain.rows import grouped, row_keys, rows_of, subsets_of
 
 Rows = NDArray[np.int32]
 Ids = NDArray[np.int64]

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain, Family, maximal
-from consilience.domain.cliques import row_keys, subsets_of
+from consilience.domain.rows import row_keys, subsets_of
 from consilience.regions.region_graph import Kind, RegionGraph
 
 

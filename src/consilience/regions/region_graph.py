@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Clique, Cliques, CliqueVector, Domain, Family, Holders, Layout
-from consilience.domain.cliques import grouped
 from consilience.domain.moves import AT_ONCE, span_of
+from consilience.domain.rows import grouped
 from consilience.errors import RegionGraphError
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.lattice import (

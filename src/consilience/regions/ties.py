@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Clique, Cliques, Family, Holders
-from consilience.domain.cliques import grouped, row_keys, rows_of, starts
 from consilience.domain.moves import cells_of
+from consilience.domain.rows import grouped, row_keys, rows_of, starts
 from consilience.errors import RegionGraphError
 from consilience.kernels import splitting as kernels
 from consilience.kernels.cells import MASKED

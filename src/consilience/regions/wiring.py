@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Cliques, CliqueVector, Domain, Family, Layout
-from consilience.domain.cliques import starts
 from consilience.domain.moves import move
+from consilience.domain.rows import starts
 from consilience.errors import RegionGraphError
 from consilience.kernels.agreement import Children, Order
 from consilience.kernels.tables import Edges, Shapes, Work

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Family, Layout, dot
-from consilience.domain.cliques import starts
 from consilience.domain.moves import cells_of, move
+from consilience.domain.rows import starts
 from consilience.errors import LossError, RegionGraphError
 from consilience.kernels import cells as kernels
 from consilience.measurements import SquaredLoss

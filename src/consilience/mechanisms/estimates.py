@@ -20,7 +20,7 @@ from consilience.tree.answers import Backbone
 from consilience.tree.growth import FIT_CELLS, backbone_of
 
 BACKBONE_MEMORY = "32 MB"
-"""For the backbone of a round. With a quarter of it AIM on fire at epsilon 1 ended 13 and 23 % further from the truth (two seeds)."""
+"""For the backbone of a round. With a quarter of it AIM on fire at epsilon 1 ended 13 and 23 % further off (two seeds)."""
 ROUGH_WORK = 3e7
 """Cells that the fit of a round's backbone passes over: it starts from that of the round before, and only ranks candidates."""
 _BATCH_CELLS = 2_000_000

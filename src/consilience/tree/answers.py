@@ -44,6 +44,8 @@ class Backbone:
     fit: TreeFit
     whole: bool
     missed: tuple[tuple[Clique, float], ...] = ()
+    asked: TreeAnswers | None = None
+    """What it was asked while it was made, so that it need not be summed again."""
 
     @property
     def tree(self) -> JunctionTree:
@@ -65,7 +67,7 @@ class Backbone:
 
     @cached_property
     def answers(self) -> TreeAnswers:
-        return TreeAnswers(self.fit)
+        return self.asked or TreeAnswers(self.fit)
 
     def __repr__(self) -> str:
         part = "every clique" if self.whole else f"{len(self.cliques)} cliques"
@@ -136,7 +138,7 @@ class TreeAnswers:
         self._stored = 0
         self._behind: dict[tuple[int, int], Wanted] = {}
         self._groups: dict[tuple[int, int], Groups] = {}
-        self._mass: dict[tuple[int, int], Buffer] = {}
+        self._inverses: dict[tuple[int, int], Buffer] = {}
 
     def marginal(self, attributes: Iterable[str]) -> Buffer:
         """A distribution over these attributes, axes in domain order."""
@@ -224,9 +226,7 @@ class TreeAnswers:
         order = (*own, *(a for _, _, behind in parts for a in behind))
         if toward < 0:
             return found, order
-        found = found.reshape(self._width(c, toward), -1)
-        mass = self._masses(c, toward)
-        found = np.divide(found, mass, out=np.zeros_like(found), where=mass > 0)
+        found = found.reshape(self._width(c, toward), -1) * self._inverse(c, toward)
         self._keep(found.size)
         self._messages[key] = found, order
         return found, order
@@ -270,10 +270,11 @@ class TreeAnswers:
             self._groups[c, d] = sorted_by(self._separator(c, d), self._width(c, d))
         return self._groups[c, d]
 
-    def _masses(self, c: int, toward: int) -> Buffer:
-        """The distribution of the separator to `toward`, as a column."""
+    def _inverse(self, c: int, toward: int) -> Buffer:
+        """One over the distribution of the separator to `toward`, as a column; zero where that is."""
         key = (c, toward)
-        if key not in self._mass:
-            to, values = self._separator(c, toward), self.fit.tables[c]
-            self._mass[key] = add_up(to, values, self._width(c, toward))[:, None]
-        return self._mass[key]
+        if key not in self._inverses:
+            mass = add_up(self._separator(c, toward), self.fit.tables[c], self._width(c, toward))
+            found = np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0)
+            self._inverses[key] = found[:, None]
+        return self._inverses[key]

@@ -109,7 +109,8 @@ def backbone_of(
         chosen = more
     fit = growth.fit(support, chosen, theta, finishing)
     report(ROUNDS + FINISH)
-    return Backbone(tuple(chosen), fit, False, growth.missed(chosen, fit))
+    answers = TreeAnswers(fit)
+    return Backbone(tuple(chosen), fit, False, growth.missed(chosen, answers), answers)
 
 
 class _Growth:
@@ -207,9 +208,11 @@ class _Growth:
             return self.grown(chosen, fit, last)
         return (more, support) if support is not None else (chosen, fit.support)
 
-    def missed(self, chosen: list[Clique], fit: TreeFit) -> tuple[tuple[Clique, float], ...]:
+    def missed(
+        self, chosen: list[Clique], answers: TreeAnswers
+    ) -> tuple[tuple[Clique, float], ...]:
         """In-model cliques that were not chosen, and how far the backbone is from them; the worst first."""
-        answers, taken = TreeAnswers(fit), set(chosen)
+        taken = set(chosen)
         score = {c: self._distance(c, answers) for c in self.known.cliques if c not in taken}
         return tuple(sorted(score.items(), key=lambda s: (-s[1], self.domain.axes(s[0]))))
 

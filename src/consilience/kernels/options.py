@@ -16,11 +16,6 @@ LOOP: dict[str, Any] = {
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
     "nogil": True,
 }
-# For functions that a parallel loop calls per item with named tuples: a real call would count the references of every array.
-INLINE: dict[str, Any] = {**LOOP, "forceinline": True}
-# A parallel loop only hands its items to a function. What it wrote itself into an array of a named tuple would be lost: numba
-# takes that for a value nobody reads.
-PARALLEL: dict[str, Any] = {**LOOP, "parallel": True}
 
 
 class _Compiler(event.Listener):

@@ -62,6 +62,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_the_number_of_threads_does_not_show(name: str) -> None:
     found = []

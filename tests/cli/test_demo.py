@@ -24,6 +24,7 @@ def shown(folder) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_it_does_the_whole_job(shown: str, folder) -> None:
     flat = " ".join(shown.replace("│", " ").split())
     assert f"{PEOPLE:,} people" in flat

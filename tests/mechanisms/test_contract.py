@@ -62,7 +62,7 @@ def test_cost_is_known_before_data_and_within_the_budget(name, neighbours, i):
     ready = calibrated(name, neighbours, i)
     budget = CASES[name].budgets(neighbours)[i]
     assert ready.budget == budget
-    assert ready.cost.neighbours is Neighbours.of(neighbours)
+    assert ready.cost.neighbours == Neighbours.of(neighbours)
     assert budget.admits(ready.cost)
     assert not budget.admits(ready.cost + ready.cost), "half of the budget would be left unused"
 

@@ -64,7 +64,7 @@ def test_cost_is_known_before_data_and_uses_the_budget(name, i):
 def test_expected_errors_come_true(name, i):
     """Least squares on many draws, by dense algebra, errs as was said, for each clique and together."""
     ready = BUILDS[name]().calibrate(BUDGETS[i])
-    maps = _least_squares(ready, BUDGETS[i].neighbours is Neighbours.REPLACE_ONE)
+    maps = _least_squares(ready, BUDGETS[i].neighbours == Neighbours.REPLACE_ONE)
     noise, runs, exact = SeededNoise(seed=5), 400, DATA.marginals(WORKLOAD)
     squares = {c: np.zeros(runs) for c in WORKLOAD}
     for run in range(runs):

@@ -216,15 +216,15 @@ def test_sensitivities_cover_every_pair_of_neighbours(name, neighbours):
     query = QUERIES[name]
     a = dense(query)
     replaced = [a[:, i] - a[:, j] for i, j in combinations(range(24), 2)]
-    changes = list(a.T) if neighbours is Neighbours.ADD_REMOVE else replaced
+    changes = list(a.T) if neighbours == Neighbours.ADD_REMOVE else replaced
     stated = query.sensitivity(neighbours)
     l1, l2 = max(np.abs(c).sum() for c in changes), max((c * c).sum() for c in changes)
     assert stated.l1 >= l1
     assert stated.l2_squared >= l2
     assert stated.cells >= max((c != 0).sum() for c in changes)
-    if neighbours is Neighbours.ADD_REMOVE or "Residual" in type(query).__name__:
+    if neighbours == Neighbours.ADD_REMOVE or "Residual" in type(query).__name__:
         assert stated.l2_squared == l2
-    if neighbours is Neighbours.ADD_REMOVE:
+    if neighbours == Neighbours.ADD_REMOVE:
         assert stated.l1 == l1
 
 
@@ -237,7 +237,7 @@ def test_the_price_of_a_residual_is_exact(sizes, neighbours):
     for n in sizes:
         c = np.kron(c, n * np.eye(n) - 1)
     gram = c.T @ c
-    if neighbours is Neighbours.ADD_REMOVE:
+    if neighbours == Neighbours.ADD_REMOVE:
         judge = gram.diagonal().max()
     else:
         judge = (gram.diagonal()[:, None] + gram.diagonal() - 2 * gram).max()

@@ -376,7 +376,7 @@ def test_no_neighbour_moves_a_score_by_more_than_the_sensitivity(data):
     relation = data.draw(st.sampled_from([Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE]))
     cells = st.integers(0, 59)
     rows = data.draw(st.lists(cells, min_size=2, max_size=6))
-    other = rows[1:] if relation is Neighbours.ADD_REMOVE else [data.draw(cells), *rows[1:]]
+    other = rows[1:] if relation == Neighbours.ADD_REMOVE else [data.draw(cells), *rows[1:]]
     weights = data.draw(st.lists(st.floats(0.1, 9), min_size=6, max_size=6))
     moved = np.abs(_scores(rows, weights) - _scores(other, weights))
     assert moved.max() <= float(weighted_l1_score(relation, weights)) + 1e-9

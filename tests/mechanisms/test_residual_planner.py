@@ -98,7 +98,7 @@ def test_cost_is_known_before_data_and_uses_the_budget(budget):
     assert budget.admits(ready.cost)
     spent = budget.spent(ready.cost)
     assert float(spent.value) == pytest.approx(float(budget.capacity.value), rel=1e-6)
-    if budget.rho is not None and budget.neighbours is Neighbours.ADD_REMOVE:
+    if budget.rho is not None and budget.neighbours == Neighbours.ADD_REMOVE:
         assert ready.expected_overall_rmse == pytest.approx(ready.noise.unit_rmse, rel=1e-3)
 
 
@@ -162,7 +162,7 @@ def test_equivalent_tables_give_the_model_that_the_residuals_give(budget):
         workload, fit=LeastSquares(consistency="local", tolerance=1e-9)
     ).calibrate(budget)
     release = ready.measure(DATA, noise=SeededNoise(seed=4))
-    if budget.neighbours is Neighbours.REPLACE_ONE:
+    if budget.neighbours == Neighbours.REPLACE_ONE:
         assert exact_weights(ready)
     ours = ready.reconstruct(release).model
     graph = ours.graph
@@ -190,7 +190,7 @@ def test_a_call_gives_a_consistent_model(budget, tmp_path):
     assert result.diagnostics.converged
     for clique in WORKLOAD:
         assert result.model.marginal(clique).min() >= 0
-    if budget.neighbours is Neighbours.REPLACE_ONE:
+    if budget.neighbours == Neighbours.REPLACE_ONE:
         assert result.model.total == DATA.records
     else:
         assert result.model.total == pytest.approx(float(result.measurements[0].values[0]))

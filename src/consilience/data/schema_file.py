@@ -77,6 +77,9 @@ def parse_schema(text: str) -> Schema:
     draft = given.get("draft", [])
     if not _is_texts(draft):
         raise DataError(f"draft must be a list of what is to be checked, got {draft!r}")
+    hierarchies = given.get("hierarchies", {})
+    if not isinstance(hierarchies, dict):
+        raise DataError(f"hierarchies must be tables [hierarchies.NAME], got {hierarchies!r}")
     impossible = given.get("impossible", [])
     if not isinstance(impossible, list) or not all(isinstance(i, dict) for i in impossible):
         raise DataError(
@@ -86,7 +89,7 @@ def parse_schema(text: str) -> Schema:
         [_column(name, fields) for name, fields in columns.items()],
         ignored,
         [{name: _labels(name, v) for name, v in one.items()} for one in impossible],
-        [_grouping(name, fields) for name, fields in given.get("hierarchies", {}).items()],
+        [_grouping(name, fields) for name, fields in hierarchies.items()],
         name=given.get("name"),
         unit=given.get("unit"),
         rows_per_unit=given.get("rows_per_unit"),

@@ -41,6 +41,10 @@ class Workload(Mapping[Clique, float]):
             for given, weight in cliques.items():
                 clique = domain.clique(given)
                 weights[clique] = weights.get(clique, 0.0) + _checked_weight(clique, weight)
+        elif not isinstance(cliques, Iterable):
+            raise DomainError(
+                f"a workload must be a list of cliques, or {{clique: weight}}, got {cliques!r}"
+            )
         else:
             weights = dict.fromkeys((domain.clique(c) for c in cliques), 1.0)
         if not weights:

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from consilience.domain import Buffer, Clique, Domain
+from consilience.domain.domain import names_of
 from consilience.errors import DomainError, MeasurementError
 from consilience.measurements.queries import Identity, Query, as_query
 from consilience.measurements.structured import Kronecker, Permuted
@@ -44,7 +45,7 @@ class Measurement:
         noise: Noise = "gaussian",
         query: Any = None,
     ) -> None:
-        names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
+        names = names_of(attributes)
         if len(set(names)) != len(names):
             raise MeasurementError(
                 f"the attributes of a measurement must be distinct, got {names}; name each once"

@@ -23,6 +23,9 @@ from consilience.measurements.queries import Identity, Query
 
 NOISES: tuple[Noise, ...] = get_args(Noise)
 
+MOST = 1e50
+"""The largest value or standard deviation, and one over the least, that a fit can reckon with."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Measurements(Sequence[BoundMeasurement]):
@@ -98,6 +101,10 @@ class Measurements(Sequence[BoundMeasurement]):
         empty: bool = False,
     ) -> Measurements:
         """What was given as columns, bound to the domain; at least one measurement is needed unless none may be."""
+        if not isinstance(domain, Domain):
+            raise DomainError(
+                f"the domain must be a Domain, such as Domain({{'age': 10, 'sex': 2}}), got {domain!r}"
+            )
         if isinstance(given, Measurements):
             if given.domain != domain:
                 raise DomainError(
@@ -116,6 +123,13 @@ class Measurements(Sequence[BoundMeasurement]):
             found = _columns(domain, list(given))
         if not len(found) and not empty:
             raise MeasurementError("at least one measurement must be given, got none")
+        largest = max(float(np.abs(found.values).max(initial=0.0)), found.stddevs.max(initial=1.0))
+        least = found.stddevs.min(initial=1.0)
+        if largest > MOST or least < 1 / MOST:
+            raise MeasurementError(
+                f"values and standard deviations must be counts within {MOST:g}, of which squares can be taken, got "
+                f"{largest if largest > MOST else least:g}; choose another unit"
+            )
         return found
 
     def replaced(self, values: Buffer, stddevs: Buffer) -> Measurements:

@@ -11,7 +11,7 @@ import numpy as np
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import MeasurementError
 from consilience.measurements.measurement import BoundMeasurement, Measurement
-from consilience.measurements.measurements import Measurements
+from consilience.measurements.measurements import MOST, Measurements
 from consilience.measurements.queries import LinearMap, Operator, shortest_total
 
 
@@ -71,6 +71,8 @@ def checked_total(total: float | None, bound: Measurements) -> float:
         raise MeasurementError(
             f"total must be positive and finite, got {total}; leave it out to estimate it"
         )
+    if not 1 / MOST <= total <= MOST:
+        raise MeasurementError(f"total must be from {1 / MOST:g} to {MOST:g}, got {total:g}")
     return float(total)
 
 

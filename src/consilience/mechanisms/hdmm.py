@@ -91,6 +91,12 @@ class HDMM(Mechanism):
     def calibrate(self, budget: Budget) -> CalibratedHDMM:
         """Choose the strategy, then the least noise that the budget allows."""
         check_budget(budget)
+        domain = self.workload.domain
+        if budget.neighbours.total_public and all(domain.size(c) == 1 for c in self.workload):
+            raise DomainError(
+                "HDMM must have something to measure: every table of the workload has one cell, which holds the public number of "
+                "rows"
+            )
         ready = [self._calibrate(budget, law) for law in self._laws(budget)]
         return min(ready, key=lambda c: c.expected_overall_rmse)
 

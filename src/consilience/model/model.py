@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain
+from consilience.domain.domain import names_of
 from consilience.errors import ConsilienceError, DomainError
 from consilience.markup import html_table
 from consilience.measurements import Measurements, Query, as_query
@@ -82,6 +83,8 @@ class Model:
         progress sees steps of the backbone first, where it must be made, then of what is inferred.
         """
         check_method(method)
+        if not isinstance(many, Iterable):
+            raise DomainError(f"many attribute sets must be a list of them, got {many!r}")
         orders = [self._asked(attributes) for attributes in many]
         cliques = [self.domain.clique(order) for order in orders]
         tables = {c: self.known.table(c) for c in dict.fromkeys(cliques) if self.known.holds(c)}
@@ -307,7 +310,7 @@ class Model:
     # -- helpers ---------------------------------------------------------------------------------
 
     def _asked(self, attributes: str | Iterable[str]) -> Clique:
-        order = (attributes,) if isinstance(attributes, str) else tuple(attributes)
+        order = names_of(attributes)
         if len(set(order)) != len(order):
             raise DomainError(f"attributes must be distinct, got {order}")
         self.domain.clique(order)

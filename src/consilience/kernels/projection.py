@@ -161,30 +161,56 @@ def _descend(problem: Problem, q: int, x: Any) -> float:
 
 
 @njit(**LOOP)
-def project(
+def _positive(table: Any) -> None:
+    for j in range(table.size):
+        table[j] = max(table[j], LEAST / table.size)
+
+
+@njit(**LOOP)
+def _normalised(table: Any) -> None:
+    mass = 0.0
+    for j in range(table.size):
+        mass += table[j]
+    for j in range(table.size):
+        table[j] /= mass
+
+
+@njit(**LOOP)
+def fit(
     first: int, last: int, problem: Problem, x: Any, violation: Any, tolerance: float, cycles: int
 ) -> None:
-    """Project tables `first` to `last` of x, distributions laid out by problem.at, in place; violation[q] is the largest L1
-    distance left. With fewer than CYCLES cycles the targets are only met roughly, and no descent follows.
+    """Fit tables `first` to `last` of x, distributions laid out by problem.at, in place; violation[q] is the largest L1 distance
+    left.
     """
     at, ptr = problem.at, problem.ptr
     for q in range(first, last):
-        table = x[at[q] : at[q + 1]]
+        violation[q] = 0.0
         if ptr[q + 1] == ptr[q]:
-            violation[q] = 0.0
             continue
-        for j in range(table.size):
-            table[j] = max(table[j], LEAST / table.size)
-        start = table.copy()
+        table = x[at[q] : at[q + 1]]
+        _positive(table)
         found = _fit(problem, q, table, tolerance, cycles)
-        violation[q] = 0.0 if ptr[q + 1] - ptr[q] == 1 else found
-        if violation[q] > tolerance and cycles >= CYCLES:
-            left = _descend(problem, q, start)
+        if ptr[q + 1] - ptr[q] > 1:
+            violation[q] = found
+        _normalised(table)
+
+
+@njit(**LOOP)
+def descend(
+    first: int, last: int, problem: Problem, x: Any, start: Any, violation: Any, tolerance: float
+) -> None:
+    """Where fitting ended above the tolerance, the targets cannot all be met: descend from `start`, and keep what is nearer.
+
+    Apart from `fit`, because tables of a consistent model never come here, and need not wait until this is compiled.
+    """
+    at = problem.at
+    for q in range(first, last):
+        if violation[q] > tolerance:
+            table, other = x[at[q] : at[q + 1]], start[at[q] : at[q + 1]]
+            _positive(other)
+            left = _descend(problem, q, other)
             if left < violation[q]:
-                table[:] = start
+                for j in range(table.size):
+                    table[j] = other[j]
                 violation[q] = left
-        mass = 0.0
-        for j in range(table.size):
-            mass += table[j]
-        for j in range(table.size):
-            table[j] /= mass
+                _normalised(table)

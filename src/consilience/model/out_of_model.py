@@ -104,9 +104,12 @@ def _batch(
         target=np.concatenate(targets),
     )
     flat = np.concatenate(x)
+    begun = flat.copy()
     limits = (ROUGH, ROUGH_CYCLES) if rough else (TOLERANCE, projection.CYCLES)
     work = len(flat) * limits[1]
-    spread(projection.project, len(cliques), work, problem, flat, violations, *limits)
+    spread(projection.fit, len(cliques), work, problem, flat, violations, *limits)
+    if not rough and violations.max(initial=0.0) > TOLERANCE:
+        spread(projection.descend, len(cliques), work, problem, flat, begun, violations, TOLERANCE)
     return [flat[at[i] : at[i + 1]].reshape(domain.shape_of(c)) for i, c in enumerate(cliques)]
 
 

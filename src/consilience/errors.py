@@ -73,3 +73,7 @@ class PotentialError(ConsilienceError):
 
 class ReleaseError(ConsilienceError):
     """A release folder cannot be written, or is not what it should be."""
+
+
+class UncountedWarning(UserWarning):
+    """A private release without a ledger: nothing keeps count of what is spent."""

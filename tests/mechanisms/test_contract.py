@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
 
-from consilience.errors import InsufficientBudgetError, LedgerError, NoiseError
+from consilience.errors import InsufficientBudgetError, LedgerError, NoiseError, UncountedWarning
 from consilience.measurements import estimate_total
 from consilience.mechanisms import Calibrated, Mechanism, Release, Result, Source
+from consilience.mechanisms import mechanism as mechanism_module
 from consilience.mechanisms.mechanism import NOT_PRIVATE
 from consilience.privacy import Budget, Ledger, Neighbours, SecureNoise, SeededNoise
 from consilience.progress import Step
@@ -257,3 +259,17 @@ def test_the_empty_table(name):
 def test_noise_must_be_a_source_of_noise(name):
     with pytest.raises(NoiseError, match="must be a NoiseSource, got 7"):
         calibrated(name)(DATA, noise=7)
+
+
+def test_a_release_that_nobody_counts_is_warned_of_once(new_ledger) -> None:
+    mechanism_module._warn_uncounted.cache_clear()
+    ready = calibrated("gaussian")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        ready(DATA, noise=SeededNoise(seed=1))
+        ready(DATA, ledger=new_ledger(ready.budget))
+        assert seen == []
+        ready(DATA)
+        ready(DATA)
+    assert [w.category for w in seen] == [UncountedWarning]
+    assert "nothing keeps count" in str(seen[0].message)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import consilience as cs
 from cli.conftest import released, run
-from consilience.errors import ReleaseError
+from consilience.errors import ModelFileError, ReleaseError
 from consilience.release import read_release
+from consilience.release.folder import as_text, from_text
 
 __all__ = ["released"]
 
@@ -114,3 +119,77 @@ def test_a_changed_folder_is_refused_in_one_line(released: Path, tmp_path: Path,
         assert done.exit_code == 2
         assert "Traceback" not in done.output
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+# -- models and tables ---------------------------------------------------------------------------------
+
+
+def test_a_model_file_takes_no_more_memory_than_disk(released: Path, tmp_path: Path) -> None:
+    """A compressed archive, and one whose arrays say that they are huge, are refused before anything is read."""
+    with zipfile.ZipFile(released / "model.npz") as archive:
+        entries = {n: archive.read(n) for n in archive.namelist()}
+    packed = tmp_path / "packed.npz"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+        archive.writestr("zeros.npy", bytes(50_000_000))
+    assert packed.stat().st_size < 1_000_000
+    with pytest.raises(ModelFileError, match="larger than the file"):
+        cs.load(packed)
+    longer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        longer, {"descr": "<f8", "fortran_order": False, "shape": (10**11,)}
+    )
+    lying = tmp_path / "lying.npz"
+    with zipfile.ZipFile(lying, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+        archive.writestr("more.npy", longer.getvalue())
+    with pytest.raises(ModelFileError, match="not as long as it says"):
+        cs.load(lying)
+
+
+LABELS = ["=1+1", "@SUM(A1)", "+x", "-x", "-5", "+5", "'quoted", "''", "'=", "plain", "a=b", "\tx"]
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_no_cell_of_a_csv_file_is_a_formula(label: str) -> None:
+    cell = as_text(label)
+    assert from_text(cell) == label
+    assert not cell.startswith(("=", "@", "\t"))
+    assert not (cell.startswith(("+", "-")) and not cell[1:].isdigit())
+
+
+def test_labels_like_formulas_go_out_and_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    labels = ["=1+1", "@x", "-a", "'b", "c"]
+    Path("t.csv").write_text("kind\n" + "\n".join(labels * 30) + "\n")
+    Path("t.toml").write_text(
+        f'name = "t"\n[columns.kind]\ntype = "categorical"\nlabels = {json.dumps(labels)}\n'
+    )
+    words = (
+        "--schema",
+        "t.toml",
+        "--epsilon",
+        "5",
+        "--delta",
+        "1e-6",
+        "--neighbours",
+        "replace-one",
+        "--workload",
+        "1",
+    )
+    assert run("release", "t.csv", *words, "--out", "out").exit_code == 0
+    text = next(Path("out/tables").glob("*.csv")).read_text()
+    assert "'=1+1" in text
+    assert "\n=1+1" not in text
+    again = run("reconstruct", "out/measurements", "--schema", "out/schema.toml", "--out", "again")
+    assert again.exit_code == 0, again.output
+    np.testing.assert_allclose(
+        read_release("again").model.marginal("kind"),
+        read_release("out").model.marginal("kind"),
+        rtol=0.2,
+        atol=5,
+    )

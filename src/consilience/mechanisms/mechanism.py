@@ -11,9 +11,11 @@ interruption after it leaves the spending on record.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -28,6 +30,7 @@ from consilience.errors import (
     DomainError,
     LedgerError,
     NoiseError,
+    UncountedWarning,
 )
 from consilience.fits import LeastSquares
 from consilience.fits.reconstruct import checked_fit
@@ -273,6 +276,8 @@ def check_call(cost: Cost, noise: NoiseSource | None, ledger: Ledger | None) -> 
     if not isinstance(chosen, NoiseSource):
         raise NoiseError(f"noise must be a NoiseSource, got {noise!r}; leave it out for a release")
     if ledger is None:
+        if chosen.private:
+            _warn_uncounted()
         return chosen
     if not isinstance(ledger, Ledger):
         raise LedgerError(f"ledger must be a Ledger, got {ledger!r}; open it with Ledger(path)")
@@ -283,6 +288,13 @@ def check_call(cost: Cost, noise: NoiseSource | None, ledger: Ledger | None) -> 
         )
     ledger.check(cost)
     return chosen
+
+
+@cache
+def _warn_uncounted() -> None:
+    """Once in a process."""
+    text = "no ledger: nothing keeps count of what is spent on this table; give ledger=Ledger(path)"
+    warnings.warn(text, UncountedWarning, stacklevel=5)
 
 
 def check_workload(workload: Workload, fit: Fit) -> None:

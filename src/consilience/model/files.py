@@ -6,6 +6,7 @@ import os
 import zipfile
 import zlib
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, TYPE_CHECKING, Any
@@ -107,6 +108,7 @@ def _opened(source: Path) -> tuple[Arrays, dict[str, Any]]:
         with zipfile.ZipFile(source) as archive:
             if "consilience.npy" not in archive.namelist():
                 raise ModelFileError(foreign)
+            _check_sizes(archive, source.stat().st_size)
             arrays = {n.removesuffix(".npy"): _entry(archive, n) for n in archive.namelist()}
         described = described_by(arrays["consilience"])
     except ModelFileError:
@@ -118,7 +120,25 @@ def _opened(source: Path) -> tuple[Arrays, dict[str, Any]]:
     return arrays, described
 
 
+def _check_sizes(archive: zipfile.ZipFile, size: int) -> None:
+    """What is read takes no more memory than the file takes disk: entries are stored as they are, one after the other."""
+    listed = archive.infolist()
+    stored = all(e.compress_type == zipfile.ZIP_STORED for e in listed)
+    if not stored or sum(e.file_size for e in listed) > size:
+        raise ValueError("its entries are larger than the file")
+
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
 def _entry(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    with archive.open(name) as file:
+        shape, _, kind = _HEADERS[np.lib.format.read_magic(file)](file)
+        if prod(shape) * kind.itemsize != archive.getinfo(name).file_size - file.tell():
+            raise ValueError(f"{name} is not as long as it says")
     with archive.open(name) as file:
         array = np.lib.format.read_array(file, allow_pickle=False)
         if file.read(1):  # also makes the archive check what was read against its checksum

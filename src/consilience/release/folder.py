@@ -72,6 +72,33 @@ def labelled_table(
     return pyarrow.table(columns)
 
 
+RUNS = ("=", "@", "+", "-", "'", "\t", "\r")
+"""How a text begins that a spreadsheet may take for a formula, or that was marked as text already."""
+
+
+def as_text(label: str) -> str:
+    """A label as a cell of a CSV file: what a spreadsheet would run is marked as text by an apostrophe. `from_text` undoes it."""
+    return f"'{label}" if label.startswith(RUNS) and not _is_number(label) else label
+
+
+def from_text(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(RUNS) else cell
+
+
+def _is_number(label: str) -> bool:
+    return re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+", label) is not None
+
+
+def write_labelled(table: pyarrow.Table, path: Path) -> None:
+    """A table of labels and numbers; in a CSV file no label is a formula."""
+    if path.suffix == ".csv":
+        for i, name in enumerate(table.column_names):
+            if pyarrow.types.is_string(table.schema.field(i).type):
+                words = [as_text(label) for label in table.column(i).to_pylist()]
+                table = table.set_column(i, name, pyarrow.array(words, pyarrow.string()))
+    write_table(table, path)
+
+
 def write_table(table: pyarrow.Table, path: Path) -> None:
     """A table as CSV or Parquet, by the name of the file."""
     with path.open("wb") as file:  # by its name, pyarrow would take a:b for an address
@@ -220,7 +247,7 @@ def _write_tables(
             table = table.replace_schema_metadata({"mark": mark})
         name = file_name(i, clique)
         for kind in ("csv", "parquet"):
-            write_table(table, folder / f"{name}.{kind}")
+            write_labelled(table, folder / f"{name}.{kind}")
         index.append(
             {"attributes": list(clique), "cells": table.num_rows, "file": f"tables/{name}"}
         )
@@ -241,7 +268,7 @@ def _write_measurements(
         else:
             table = labelled_table({}, (), {"row": np.arange(m.values.size), **numbers})
         table = table.append_column("noise", [[m.noise] * table.num_rows])
-        write_table(table, folder / f"{name}.csv")
+        write_labelled(table, folder / f"{name}.csv")
         index.append(
             {
                 "attributes": list(m.attributes),

@@ -20,7 +20,7 @@ from consilience.data.schema_file import read_schema
 from consilience.domain import Domain
 from consilience.errors import ConsilienceError, DataError, MeasurementError
 from consilience.measurements import Measurement
-from consilience.release.folder import Labels, read_release
+from consilience.release.folder import Labels, from_text, read_release
 
 VALUES = ("noisy", "count", "value")
 """Names that the column of noisy counts may have, in this order."""
@@ -43,9 +43,9 @@ def read_noisy_tables(
         raise MeasurementError("at least one noisy table must be given, got none")
     known = {a: tuple(v) for a, v in labels.items()} if labels is not None else {}
     if labels is None:
-        for _, table in tables:
+        for path, table in tables:
             for name in _attributes(table):
-                seen = dict.fromkeys(_text(v) for v in table[name].to_pylist())
+                seen = dict.fromkeys(_labels(path, table[name].to_pylist()))
                 known[name] = (
                     *known.get(name, ()),
                     *(v for v in seen if v not in known.get(name, ())),
@@ -130,17 +130,20 @@ def _measurement(
 
 def _codes(path: Path, values: list[object], name: str, labels: tuple[str, ...]) -> np.ndarray:
     code = {label: i for i, label in enumerate(labels)}
-    found = [code.get(_text(v), -1) for v in values]
+    given = _labels(path, values)
+    found = [code.get(label, -1) for label in given]
     if -1 in found:
         raise MeasurementError(
             f"labels of {name!r} in {str(path)!r} must be declared, got "
-            f"{_text(values[found.index(-1)])!r}; known are {', '.join(map(repr, labels[:12]))}"
+            f"{given[found.index(-1)]!r}; known are {', '.join(map(repr, labels[:12]))}"
         )
     return np.array(found, dtype=np.int64)
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _labels(path: Path, values: list[object]) -> list[str]:
+    """Cells as labels; the apostrophe that keeps a CSV cell from being a formula is no part of one."""
+    texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
+    return texts if path.suffix == ".parquet" else [from_text(t) for t in texts]
 
 
 def _numbers(path: Path, table: pyarrow.Table, name: str) -> np.ndarray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from consilience.errors import (
     DataError,
     LedgerError,
     ReleaseError,
+    UncountedWarning,
 )
 from consilience.mechanisms import Calibrated, CalibratedAdaptive, Mechanism, Release, Source
 from consilience.mechanisms.mechanism import check_budget
@@ -110,7 +112,10 @@ def release(
     with keeping(paid):
         account = _opened(ledger, name or declared.name, budget, say)
         progress(Step("counting", 0))
-        noisy, standing = _measure(ready, table, noise, account, paid, progress)
+        with warnings.catch_warnings():
+            if say is not _silent:  # it was said above
+                warnings.simplefilter("ignore", UncountedWarning)
+            noisy, standing = _measure(ready, table, noise, account, paid, progress)
         return _finish(order, ready, noisy, standing, paid, target, progress, say)
 
 

@@ -47,16 +47,6 @@ class Problem(NamedTuple):
 
 
 @njit(**LOOP)
-def _map(problem: Problem, e: int, n: int) -> Any:
-    return problem.maps[problem.map_at[e] : problem.map_at[e] + n]
-
-
-@njit(**LOOP)
-def _wanted(problem: Problem, e: int) -> Any:
-    return problem.target[problem.target_at[e] : problem.target_at[e + 1]]
-
-
-@njit(**LOOP)
 def _room(problem: Problem, q: int) -> Any:
     """Scratch for the sums of the widest target of table q."""
     widest = 0
@@ -75,14 +65,15 @@ def _sum(x: Any, to: Any, out: Any) -> None:
 @njit(**LOOP)
 def _fit(problem: Problem, q: int, x: Any, tolerance: float, cycles: int) -> float:
     """Fit the targets in turn; the largest L1 distance that the last cycle found."""
-    first, last = problem.ptr[q], problem.ptr[q + 1]
+    first, last, maps, target = problem.ptr[q], problem.ptr[q + 1], problem.maps, problem.target
     n, least = x.size, LEAST / x.size
     worst, before = np.inf, np.inf
     sums = _room(problem, q)
     for cycle in range(min(cycles, max(20, int(FIT_CELLS / n)))):
         worst = 0.0
         for e in range(first, last):
-            to, want = _map(problem, e, n), _wanted(problem, e)
+            to = maps[problem.map_at[e] : problem.map_at[e] + n]
+            want = target[problem.target_at[e] : problem.target_at[e + 1]]
             have = sums[: want.size]
             _sum(x, to, have)
             distance = 0.0
@@ -104,11 +95,12 @@ def _fit(problem: Problem, q: int, x: Any, tolerance: float, cycles: int) -> flo
 @njit(**LOOP)
 def _violation(problem: Problem, q: int, x: Any, gradient: Any, sums: Any) -> tuple[float, float]:
     """Sum of squared distances to the targets and its gradient; the largest L1 distance as well."""
-    n = x.size
+    n, maps, target = x.size, problem.maps, problem.target
     value, worst = 0.0, 0.0
     gradient[:] = 0.0
     for e in range(problem.ptr[q], problem.ptr[q + 1]):
-        to, want = _map(problem, e, n), _wanted(problem, e)
+        to = maps[problem.map_at[e] : problem.map_at[e] + n]
+        want = target[problem.target_at[e] : problem.target_at[e + 1]]
         have = sums[: want.size]
         _sum(x, to, have)
         distance = 0.0

@@ -156,7 +156,7 @@ def test_every_mechanism_can_be_resumed(place: Path, monkeypatch, mechanism: str
     left = read_unfinished(place / "out.partial")
     order = Order.restore(read_schema(place / "people.toml"), left.order, None, {}, None)
     ready = order.mechanism.calibrate(order.budget)
-    kept = left.release(ready.cost)
+    kept = left.release(ready)
     assert isinstance(kept, SelectionRelease) == (mechanism in ("fem", "dual-query"))
     done = run("resume", "out.partial", "-q")
     assert done.exit_code == 0, done.output

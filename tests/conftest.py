@@ -14,7 +14,8 @@ WANTED = {
     "postgresql": "PostgreSQL (Debian: apt-get install postgresql)",
     "ibis": "Ibis (make engines)",
     "pyspark": "PySpark (make engines)",
-    "mbi": "mbi (pip install -e '.[bench]')",
+    "mbi": "mbi (make bench)",
+    "jax": "jax (make bench)",
     "threads": "a second core",
 }
 """A word of the reason for a skip, lower case, and what would have to be there."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from cli.conftest import BUDGET, checked, run
 from consilience.data.draft import draft_schema
 from consilience.data.engines import _hidden
-from consilience.data.schema_file import parse_schema, read_schema
+from consilience.data.schema_file import parse_schema
 from consilience.errors import LedgerError
 from consilience.privacy import Budget, Ledger
 from consilience.release import read_release
@@ -219,9 +218,3 @@ def test_a_large_delta_is_refused_and_one_above_a_row_remarked_on(place: Path) -
     assert done.exit_code == 0
     assert "delta 0.005 is more than one in the 400 rows" in done.stderr
     assert "more than one in" not in asked("1e-6", "--out", "three").stderr
-
-
-def test_what_is_written_is_read_back(place: Path) -> None:
-    schema = read_schema("people.toml")
-    assert schema.name == "people"
-    assert json.loads(json.dumps(schema.name)) == "people"

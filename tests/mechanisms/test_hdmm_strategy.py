@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy.optimize import check_grad
 
 from consilience.domain import Domain, Workload, all_marginals, closure
+from consilience.domain.subsets import Subsets
 from consilience.errors import BudgetError, CapacityError
-from consilience.measurements import Prefix, Ranges
+from consilience.measurements import Centring, Prefix, Ranges
 from consilience.mechanisms.hdmm_strategy import (
     error_and_slope,
     on_grid,
@@ -20,8 +21,7 @@ from consilience.mechanisms.hdmm_strategy import (
     p_identity,
     squared_error,
 )
-from consilience.mechanisms.integer_queries import Cells, Centring, Product, Residual
-from consilience.mechanisms.subsets import Subsets
+from consilience.mechanisms.integer_queries import Cells, Product, Residual
 from consilience.privacy import Neighbours, products, residuals
 
 DOMAIN = Domain({"a": 2, "b": 3, "c": 4, "d": 2})

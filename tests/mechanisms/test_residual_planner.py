@@ -14,9 +14,9 @@ import consilience.mechanisms.residual_planner
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, DomainError
 from consilience.fits import LeastSquares, SelectionLikelihood, Shrunk, reconstruct
+from consilience.measurements import Centring
 from consilience.mechanisms import HDMM, ResidualPlan, ResidualPlanner
 from consilience.mechanisms.fixed import add_noise
-from consilience.mechanisms.integer_queries import Centring
 from consilience.privacy import (
     Budget,
     Ledger,

@@ -2,6 +2,7 @@
 
 from consilience.fits.graph_fit import GraphFit, Planned
 from consilience.fits.laplace_likelihood import LaplaceLikelihood
+from consilience.fits.latent_classes import LatentClasses
 from consilience.fits.least_squares import LeastSquares
 from consilience.fits.norm_cut import NormCut
 from consilience.fits.possible_cells import PossibleCells
@@ -15,6 +16,7 @@ __all__ = [
     "Fit",
     "GraphFit",
     "LaplaceLikelihood",
+    "LatentClasses",
     "LeastSquares",
     "NormCut",
     "Planned",

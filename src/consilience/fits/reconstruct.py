@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from consilience.domain import Domain
 from consilience.errors import ConsilienceError
 from consilience.fits.laplace_likelihood import LaplaceLikelihood
+from consilience.fits.latent_classes import LatentClasses
 from consilience.fits.least_squares import LeastSquares
 from consilience.fits.norm_cut import NormCut
 from consilience.fits.possible_cells import PossibleCells
@@ -26,6 +27,7 @@ FITS: dict[str, type[Fit]] = {
     for kind in (
         LeastSquares,
         Shrunk,
+        LatentClasses,
         LaplaceLikelihood,
         NormCut,
         PossibleCells,

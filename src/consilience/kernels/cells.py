@@ -72,6 +72,36 @@ def prox_entropic(
 
 
 @njit(**LOOP)
+def pull_risks(
+    first: int, last: int, y: Any, base: Any, unit: Any, freedom: Any, price: Any, at: Any, risk: Any, far: Any
+) -> None:  # fmt: skip
+    """Stein's estimate of the squared distance of each pulled table from the truth, for every freedom g in a list.
+
+    In units of the noise the pulled table is v = argmin (v - y)^2 / 2 + KL(v || base) / g, so that w = g v has
+    w + log w = g y + log(g base) and dv / dy = w / (1 + w); `price` is the share of the cells' noise that a table has. far is
+    the squared distance from the base.
+    """
+    q, w = np.empty(BLOCK), np.empty(BLOCK)
+    for r in range(first, last):
+        for j in range(freedom.size):
+            g, s = freedom[j], unit[r]
+            off, bend, away = 0.0, 0.0, 0.0
+            for lo in range(at[r], at[r + 1], BLOCK):
+                hi = min(lo + BLOCK, at[r + 1])
+                values, prior, ask = y[lo:hi], base[lo:hi], q[: hi - lo]
+                for c in range(ask.size):
+                    ask[c] = max(g * s * values[c] + log(max(g * s * prior[c], 1e-300)), -600.0)
+                wright_omega(ask, w[: hi - lo])
+                for c in range(ask.size):
+                    v = w[c] / g
+                    off += (v - s * values[c]) ** 2
+                    bend += 2.0 * w[c] / (1.0 + w[c]) - 1.0
+                    away += (v - s * prior[c]) ** 2
+            risk[r, j] = off + price[r] * bend
+            far[r, j] = away
+
+
+@njit(**LOOP)
 def _prox(mode: int, v: Any, extra: Any, pull: float, z: Any) -> None:
     if mode == MASKED:
         for c in range(v.size):

@@ -43,10 +43,9 @@ def _digits(i: int, heads: Any, first: Any, size: Any, out: Any) -> None:
 
 @njit(**LOOP)
 def mixture_marginals(
-    low: int, high: int, p: Any, values: Any, chunk: Any, at: Any, rows: Any, ptr: Any, first: Any, size: Any
+    low: int, high: int, p: Any, share: Any, values: Any, chunk: Any, at: Any, rows: Any, ptr: Any, first: Any, size: Any
 ) -> None:  # fmt: skip
-    """values = mean over components of the product of the attributes' probabilities, for each cell of each clique."""
-    share = 1.0 / p.shape[1]
+    """values = sum over components of their share times the attributes' probabilities, for each cell of each clique."""
     for c in range(low, high):
         head = np.empty(p.shape[1])
         for r in range(chunk[c], chunk[c + 1]):
@@ -54,13 +53,15 @@ def mixture_marginals(
             digit = np.empty(max(hi - lo, 1), np.int64)
             for i in range(rows[r]):
                 _head(p, i, first[lo:hi], size[lo:hi], digit, head)
+                for k in range(head.size):
+                    head[k] *= share[k]
                 start = at[r] + i * size[hi]
                 for v in range(size[hi]):
                     tail = p[first[hi] + v]
                     cell = 0.0
                     for k in range(head.size):
                         cell += head[k] * tail[k]
-                    values[start + v] = cell * share
+                    values[start + v] = cell
 
 
 @njit(**LOOP)

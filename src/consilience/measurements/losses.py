@@ -263,7 +263,7 @@ class SquaredLoss(Loss):
         bound = Measurements.of(domain, measurements)
         n = checked_total(total, bound)
         merged, spread = _merge(bound)
-        constant = _on_total(_terms(_of_total(bound)), Square(), n)
+        constant = _on_total(terms_of(_of_total(bound)), Square(), n)
         object.__setattr__(self, "domain", domain)
         object.__setattr__(self, "cliques", bound.cliques.distinct(empty=False))
         object.__setattr__(self, "measurements", bound)
@@ -275,11 +275,11 @@ class SquaredLoss(Loss):
     @property
     def smoothness(self) -> float | None:
         """N^2 max_c sum_{j on c} ||Q_j||_{1->2}^2 / sigma_j^2."""
-        return _smoothness(self.cliques, self._merged, _terms(self._rest), Square(), self.total)
+        return _smoothness(self.cliques, self._merged, terms_of(self._rest), Square(), self.total)
 
     def bind(self, layout: Layout) -> BoundResidualLoss:
         check_domain(self, layout)
-        rest = _terms(self._rest)
+        rest = terms_of(self._rest)
         return bind_terms(layout, self._merged, rest, Square(), self.total, self._constant)
 
     def separable(self) -> Separable:
@@ -331,7 +331,7 @@ class AbsoluteLoss(Loss):
             )
         bound = Measurements.of(domain, measurements)
         n = checked_total(total, bound)
-        on_total = _terms(_of_total(bound), laplace=True)
+        on_total = terms_of(_of_total(bound), laplace=True)
         plain, others = _first_plain(bound)
         object.__setattr__(self, "domain", domain)
         object.__setattr__(self, "cliques", bound.cliques.distinct(empty=False))
@@ -350,12 +350,12 @@ class AbsoluteLoss(Loss):
     @property
     def smoothness(self) -> float | None:
         """N^2 / smoothing * max_c sum_{j on c} ||Q_j||_{1->2}^2 / b_j^2."""
-        rest = _terms(self._rest, laplace=True)
+        rest = terms_of(self._rest, laplace=True)
         return _smoothness(self.cliques, self._plain, rest, Huber(self.smoothing), self.total)
 
     def bind(self, layout: Layout) -> BoundResidualLoss:
         check_domain(self, layout)
-        rest = _terms(self._rest, laplace=True)
+        rest = terms_of(self._rest, laplace=True)
         return bind_terms(
             layout, self._plain, rest, Huber(self.smoothing), self.total, self._constant
         )
@@ -386,7 +386,7 @@ def _of_total(bound: Measurements) -> list[BoundMeasurement]:
     return [bound[i] for i in np.flatnonzero(bound.cliques.sets.ranks == 0).tolist()]
 
 
-def _terms(measurements: Iterable[BoundMeasurement], laplace: bool = False) -> list[Term]:
+def terms_of(measurements: Iterable[BoundMeasurement], laplace: bool = False) -> list[Term]:
     return [
         Term(m.clique, m.query, m.values, m.scale if laplace else m.stddev) for m in measurements
     ]

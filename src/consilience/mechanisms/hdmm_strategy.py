@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from consilience.domain import Buffer, Clique, Workload
+from consilience.domain.subsets import Subsets
 from consilience.measurements import Identity, Kronecker, Query
 from consilience.mechanisms.integer_queries import CELLS, IntegerQuery, Product
-from consilience.mechanisms.subsets import Subsets
 from consilience.privacy import Neighbours
 
 _LARGEST_GRID = 30

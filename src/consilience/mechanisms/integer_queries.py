@@ -13,8 +13,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer
-from consilience.measurements import Dense, Identity, Kronecker, Query
+from consilience.measurements import Centring, Dense, Identity, Kronecker, Query
 from consilience.privacy import Neighbours, Sensitivity, marginals, products, residuals
 
 Integers = NDArray[np.int64]
@@ -132,38 +131,3 @@ class Residual(IntegerQuery):
     @property
     def query(self) -> Query:
         return Centring(self.sizes)
-
-
-@dataclass(frozen=True)
-class Centring(Query):
-    """C: subtract the mean along every axis of a table. An orthogonal projection."""
-
-    sizes: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return prod(self.sizes), prod(self.sizes)
-
-    def apply(self, x: Buffer) -> Buffer:
-        return centred(x.reshape(*self.sizes, -1), len(self.sizes)).reshape(x.shape)
-
-    def adjoint(self, y: Buffer) -> Buffer:
-        return self.apply(y)
-
-    @property
-    def column_norm(self) -> float:
-        return prod((n - 1) / n for n in self.sizes) ** 0.5
-
-    @property
-    def norm(self) -> float:
-        return 1.0
-
-    def total_coefficients(self) -> Buffer | None:
-        return None if self.sizes else np.ones(1)
-
-
-def centred(table: Buffer, axes: int) -> Buffer:
-    """The table with its mean along each of the first `axes` axes subtracted."""
-    for axis in range(axes):
-        table = table - table.mean(axis=axis, keepdims=True)
-    return table

@@ -21,18 +21,19 @@ from scipy import sparse
 
 from consilience.domain import Buffer, Clique, CliqueVector, Workload
 from consilience.domain.clique_vector import Layout
+from consilience.domain.subsets import Rows, Subsets
 from consilience.errors import BudgetError, DomainError
 from consilience.fits import LeastSquares
 from consilience.measurements import Measurement
+from consilience.measurements.structured import centred
 from consilience.mechanisms.fixed import CalibratedParts, Part, check_parts_fit
-from consilience.mechanisms.integer_queries import Residual, centred
+from consilience.mechanisms.integer_queries import Residual
 from consilience.mechanisms.mechanism import (
     Mechanism,
     Release,
     check_budget,
     check_workload,
 )
-from consilience.mechanisms.subsets import Rows, Subsets
 from consilience.model import Fit
 from consilience.privacy import (
     Budget,

@@ -29,6 +29,7 @@ from consilience.model.uncertainty import Question, Uncertainty, reach_of, uncer
 from consilience.progress import Progress, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.mixture import Mixture
 from consilience.tree.answers import Backbone
 from consilience.tree.growth import backbone_of
 
@@ -55,6 +56,8 @@ class Model:
     """Whether the total was given, and not estimated."""
     tree: Backbone | None = None
     """The distribution over the whole domain that the tables were read off, where the fit kept one."""
+    mixture: Mixture | None = None
+    """The latent classes that the tables were pulled towards, where the fit has such."""
     state: Any = None
     """What a warm start goes on from; not saved."""
 
@@ -99,6 +102,7 @@ class Model:
                 lambda: self.prepare(progress),
                 progress or quiet,
                 self.masks,
+                mixture=self.mixture,
             )
             tables |= dict(zip(out, found, strict=True))
         return [

@@ -1,6 +1,7 @@
 """Answers nobody measured: marginals of cliques that no measured clique contains.
 
-"backbone": start from the backbone's exact marginal, then Problem 4's step to the closest table that agrees with the model on
+"mixture": start from the marginal of the latent classes that the fit kept, then Problem 4's step to the closest table that agrees
+with the model on every overlap. "backbone": start from the backbone's exact marginal, then Problem 4's step to the closest table that agrees with the model on
 every overlap. It keeps local consistency and long-range dependence. "local": the paper's Problem 4, maximum entropy.
 "product": independent attributes, the paper's rule for factor graphs. "expanded": Convex-GBP on the graph with the clique
 added and a counting number near zero (Theorem 3); for comparison, it is slow.
@@ -26,6 +27,7 @@ from consilience.progress import Progress, Step, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.convex_gbp import convex_gbp
+from consilience.solvers.mixture import Mixture
 from consilience.tree.answers import Backbone
 
 TOLERANCE = 1e-10
@@ -120,7 +122,7 @@ def _map(shape: tuple[int, ...], kept: tuple[bool, ...]) -> NDArray[np.int32]:
     return np.ascontiguousarray(np.broadcast_to(cells, shape)).reshape(-1)
 
 
-METHODS = ("auto", "backbone", "local", "product", "expanded")
+METHODS = ("auto", "mixture", "backbone", "local", "product", "expanded")
 SMALL = 1e-3
 """Counting number of an added region in place of Theorem 3's limit zero."""
 WORTH = 0.01
@@ -154,17 +156,26 @@ def inferred(
     progress: Progress = quiet,
     masks: Masks = NOTHING,
     *,
+    mixture: Mixture | None = None,
     rough: bool = False,
 ) -> tuple[list[Buffer], Buffer]:
     """Distributions of cliques that are not in the model, and how far each is from agreeing with it (largest L1).
 
-    masks: combinations that cannot occur, which no answer shows. `rough` is content with agreement as in `project`.
+    masks: combinations that cannot occur, which no answer shows. mixture: where the fit kept one, "auto" starts there. `rough` is content with agreement as in `project`.
     """
 
     def cleared(clique: Clique, table: Buffer) -> Buffer:
         return emptied(known.domain, masks, clique, table)
 
-    if method in ("auto", "backbone"):
+    if method == "mixture" and mixture is None:
+        raise ConsilienceError(
+            "method 'mixture' needs a model with latent classes, this one has none; reconstruct with fit=LatentClasses(), or use "
+            "method='auto'"
+        )
+    if mixture is not None and method in ("auto", "mixture"):
+        start = mixture.marginal
+        found, left = project(known, cliques, lambda c: cleared(c, start(c)), progress, rough=rough)
+    elif method in ("auto", "backbone"):
         found, left = _by_backbone(known, cliques, backbone(), progress, cleared, rough)
     elif method == "local":
         start = uniform_start(known)

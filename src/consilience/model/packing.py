@@ -21,6 +21,7 @@ from scipy import sparse
 from consilience.domain import Clique, Cliques, CliqueVector, Domain, Family, Layout
 from consilience.errors import ConsilienceError, ModelFileError
 from consilience.measurements import (
+    Centring,
     Dense,
     Identity,
     Kronecker,
@@ -83,6 +84,8 @@ class QueryWriter:
                 m = query.matrix
                 parts = [self._keep(np.asarray(p)) for p in (m.data, m.indices, m.indptr)]
                 return {"kind": "Sparse", "shape": list(query.shape), "parts": parts}
+            case Centring():
+                return {"kind": "Centring", "sizes": list(query.sizes)}
             case Kronecker():
                 return {"kind": "Kronecker", "factors": [self.add(f) for f in query.factors]}
             case Permuted():
@@ -139,6 +142,8 @@ class QueryReader:
                 matrix = sparse.csr_array((data, indices, starts), shape=tuple(record["shape"]))
                 matrix.check_format(full_check=True)
                 return Sparse(matrix)
+            case "Centring":
+                return Centring(tuple(int(n) for n in record["sizes"]))
             case "Kronecker":
                 return Kronecker([self._below(k, f) for f in record["factors"]])
             case "Permuted":

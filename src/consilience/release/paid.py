@@ -30,10 +30,9 @@ from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema, read_schema
 from consilience.domain import Domain, Layout
 from consilience.errors import ConsilienceError, ReleaseError
-from consilience.measurements import Measurement, Query
+from consilience.measurements import Centring, Measurement, Query
 from consilience.measurements.selections import Selections
 from consilience.mechanisms import Calibrated, Release, SelectionRelease
-from consilience.mechanisms.integer_queries import Centring
 from consilience.model.packing import Arrays, QueryReader, QueryWriter
 from consilience.privacy import Cost
 from consilience.privacy.ledger import sync_directory
@@ -259,8 +258,6 @@ def _packed(release: Release, about: Mapping[str, Any]) -> Arrays:
 def _query_record(query: Query | None, queries: QueryWriter) -> Any:
     if query is None:
         return None
-    if isinstance(query, Centring):
-        return {"centring": list(query.sizes)}
     return queries.add(query)
 
 
@@ -270,7 +267,7 @@ def _unpacked(
     reader = QueryReader(about["queries"], arrays)
 
     def query(record: Any) -> Query | None:
-        if isinstance(record, dict):
+        if isinstance(record, dict):  # as written before 0.3
             return Centring(tuple(record["centring"]))
         return None if record is None else reader[record]
 

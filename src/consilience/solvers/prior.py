@@ -19,6 +19,7 @@ from itertools import combinations
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.errors import ConsilienceError
@@ -44,27 +45,46 @@ MOST_FINAL, EVERY = 400, 20
 class PriorPath:
     """Follows the regularised solution along decreasing strength, each point started at the one before."""
 
-    def __init__(self, problem: SplitProblem, tables: dict[Clique, Buffer]) -> None:
+    def __init__(
+        self, problem: SplitProblem, prior: Buffer, unit: Buffer, pairs: NDArray[np.int64]
+    ) -> None:
+        """prior: tables of the roots, in the engine's order of cells. unit: the pull of each at strength 1, in the problem's
+        units. pairs: the tables whose prior follows the fit.
+        """
         self.problem = problem
         self.iteration = SplitIteration(problem)
-        prior = np.ones(problem.cells)
-        for i, clique in enumerate(problem.root_cliques):
-            least = np.maximum(tables[clique], SMALLEST)
-            prior[problem.span(i)] = problem.enter(least, clique)
-        self.prior = prior
+        self.prior, self.unit, self.pairs = prior, unit, pairs
         count = problem.count
         self.iteration.mode[:count] = ENTROPIC
         self.iteration.extra = prior.copy()
         self.iteration.v[...] = prior
         self.strength = 0.0
-        self.pairs = np.flatnonzero([len(c) == 2 for c in problem.root_cliques])
-        own = problem.own[:count]
-        self.unit = np.sqrt(own / problem.scale)
-        """N / sigma_r of each table, in the problem's units."""
         self.weight = np.zeros(count)
         cells = problem.ties.roots.cells[:count]
-        noise = cells / np.sqrt(own * problem.scale)
+        noise = cells / np.sqrt(problem.own[:count] * problem.scale)
         self.close = float(np.clip(2e-3 * noise.mean(), 1e-7, 3e-4))
+
+    @classmethod
+    def of_lower_order(cls, problem: SplitProblem, tables: dict[Clique, Buffer]) -> PriorPath:
+        """Towards tables that the lower-order marginals tell; for pairs these follow the fit. The unit is N / sigma_r."""
+        prior = np.ones(problem.cells)
+        for i, clique in enumerate(problem.root_cliques):
+            least = np.maximum(tables[clique], SMALLEST)
+            prior[problem.span(i)] = problem.enter(least, clique)
+        pairs = np.flatnonzero([len(c) == 2 for c in problem.root_cliques])
+        return cls(problem, prior, _units(problem), pairs)
+
+    @classmethod
+    def towards(cls, problem: SplitProblem, tables: CliqueVector, freedom: Buffer) -> PriorPath:
+        """Towards fixed tables of the roots, which keep their empty cells. The unit is N / (sigma_r g_r), with g_r the freedom
+        of a table to leave its prior.
+        """
+        cells = problem.ties.roots.cells
+        prior = np.repeat(1.0 / cells, cells)
+        end = problem.span(problem.count - 1).stop
+        where = tables.cliques.find(problem.root_cliques)
+        prior[:end] = problem.entered(tables, where)[:end]
+        return cls(problem, prior, _units(problem) / freedom, np.zeros(0, np.int64))
 
     def _set(self, strength: float) -> None:
         """Penalties and pulls for a strength, the multipliers scaled in proportion."""
@@ -161,8 +181,14 @@ class PriorPath:
         pull = 0.0
         for i, clique in enumerate(problem.root_cliques):
             p, q = problem.enter(tau[clique], clique), self.prior[problem.span(i)]
-            pull += self.weight[i] * float((p * np.log(np.maximum(p, 1e-300) / q) - p + q).sum())
+            ratio = np.maximum(p, 1e-300) / np.maximum(q, 1e-300)
+            pull += self.weight[i] * float((p * np.log(ratio) - p + q).sum())
         return fit + pull
+
+
+def _units(problem: SplitProblem) -> Buffer:
+    """N / sigma_r of each root, in the problem's units."""
+    return np.sqrt(problem.own[: problem.count] / problem.scale)
 
 
 @dataclass
@@ -244,7 +270,9 @@ def fit_with_prior(
     if strength == 0.0:
         solution = solve(problem, None, tolerance, progress=progress, began=began)
     else:
-        path = PriorPath(problem, prior_tables(domain, graph, loss.measurements, total, rng))
+        path = PriorPath.of_lower_order(
+            problem, prior_tables(domain, graph, loss.measurements, total, rng)
+        )
         solution = path.solution(strength, began, tolerance, progress)
     solution = replace(solution, work=solution.work + tried)
     return PriorFit(solution, strength, np.append(STRENGTHS, 0.0), validation)
@@ -347,7 +375,9 @@ def _quick_fit(
         for _ in range(PLAIN_ITERATIONS):
             plain.step()
         return problem.vector(plain.prox())
-    path = PriorPath(problem, prior_tables(domain, graph, loss.measurements, total, rng))
+    path = PriorPath.of_lower_order(
+        problem, prior_tables(domain, graph, loss.measurements, total, rng)
+    )
     path.go(strength)
     return problem.vector(path.z())
 
@@ -411,7 +441,7 @@ def _validate(
     Stops early once it clearly rises, and then maximum likelihood is out of the question.
     """
     problem = SplitProblem(graph, thin)
-    path = PriorPath(problem, tables)
+    path = PriorPath.of_lower_order(problem, tables)
     bound = judge.bind(problem.layout)
     values = np.full(len(STRENGTHS) + 1, np.inf)
     best, tau, slope = 0, np.zeros(0), np.zeros(0)

@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from consilience.domain import Buffer, Clique, Domain, Workload
+from consilience.domain.clique_vector import Buffer
+from consilience.domain.domain import Clique, Domain
+from consilience.domain.workloads import Workload
 from consilience.errors import CapacityError
 from consilience.memory import show_bytes
 

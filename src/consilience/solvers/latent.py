@@ -1,0 +1,161 @@
+"""Latent classes as a prior: a mixture fitted to all evidence at once, and how far each table may leave it.
+
+The tables of a mixture share strength: what all noisy pairs say together is known far better than any one of them. So each
+table is pulled towards the mixture's by as much as its own noise warrants:
+
+    minimise  L(tau) + sum_r (N / (sigma_r g_r)) KL(tau_r || b_r)   over L(G)
+
+with b_r the mixture's table. How strongly classes are kept from following the noise is chosen by thinning it, as in
+solvers/prior.py, and the freedom g_r of each table by Stein's estimate of the risk. Only noisy values are used, so neither
+costs privacy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import wrightomega
+
+from consilience.domain import Buffer, CliqueVector, Domain
+from consilience.kernels.cells import pull_risks
+from consilience.kernels.threads import spread
+from consilience.measurements.evidence import Evidence
+from consilience.progress import Progress
+from consilience.solvers.mixture import Mixture, PairEvidence, fit_mixture
+
+THINNING = 0.5
+"""c of y + c s g and y - s g / c."""
+STRONGER = 1.5
+"""Thinning judges by squared distance; total variation likes classes that follow the data a little less."""
+STEPS, FEWER_STEPS, MEMBERS = 250, 200, 2
+"""Steps of a fit, and of one that only compares pulls; mixtures that are averaged."""
+MOST_CLASSES, LEAST_CLASSES, JUDGED_CLASSES = 256, 32, 128
+EASY = 700
+"""Sum of sizes up to which there are most classes; beyond, their number falls with its square."""
+FREEDOMS = np.geomspace(1e-3, 1e3, 13)
+ONE_WAY_FREEDOMS = np.geomspace(1e-2, 1e3, 11)
+TOLL = 2.0
+"""Price of distance from the prior, in units of the noise: so that chance does not pay."""
+SMALLEST = 1e-12
+
+
+def pulls_tried(noise: float) -> tuple[float, ...]:
+    """Pulls worth comparing, by the expected total variation of the noise in a table of a pair."""
+    if noise > 20:
+        return (3.0, 10.0)
+    if noise > 2:
+        return (1.0, 3.0, 10.0)
+    return (0.3, 1.0, 3.0) if noise > 0.3 else (0.1, 0.3, 1.0, 3.0)
+
+
+def usual_classes(domain: Domain) -> int:
+    """As many classes as the size of the domain leaves time for."""
+    length = sum(domain.shape)
+    return int(np.clip(MOST_CLASSES * (EASY / length) ** 2, LEAST_CLASSES, MOST_CLASSES))
+
+
+@dataclass(frozen=True, eq=False)
+class LatentPrior:
+    """The mixture, and the pull that kept its classes from following the noise, in units of N / sigma."""
+
+    mixture: Mixture
+    pull: float
+
+
+def fit_prior(
+    evidence: Evidence, classes: int, seed: int, progress: Progress | None = None
+) -> LatentPrior:
+    """The mean of a few mixtures fitted to the evidence about pairs, with the pull that thinning chooses."""
+    data = PairEvidence.of(evidence)
+    pull = _best_pull(data, classes, np.random.default_rng(seed), progress)
+    fits = [
+        fit_mixture(
+            data,
+            pull * data.typical,
+            classes=classes,
+            steps=STEPS,
+            seed=seed + k,
+            progress=progress,
+        )
+        for k in range(MEMBERS)
+    ]
+    weights = np.concatenate([w for w, _ in fits]).astype(np.float64)
+    shares = np.concatenate([u for _, u in fits], axis=1).astype(np.float64)
+    sizes = np.array(evidence.domain.shape)
+    shares /= np.repeat(np.add.reduceat(shares, data.first), sizes, axis=0)
+    return LatentPrior(Mixture(evidence.domain, weights / weights.sum(), shares), pull)
+
+
+def _best_pull(
+    data: PairEvidence, classes: int, rng: np.random.Generator, progress: Progress | None
+) -> float:
+    tried = pulls_tried(data.noise)
+    if not data.blocks:
+        return tried[-1]
+    thin, judge = data.thinned(THINNING, rng)
+    found = []
+    for q in tried:
+        weights, shares = fit_mixture(
+            thin,
+            q * data.typical,
+            classes=min(classes, JUDGED_CLASSES),
+            steps=FEWER_STEPS,
+            seed=0,
+            progress=progress,
+        )
+        found.append(judge.misfit(weights, shares))
+    return STRONGER * tried[int(np.argmin(found))]
+
+
+# -- how far tables may leave their prior ----------------------------------------------------------------
+
+
+def freedoms(noisy: CliqueVector, prior: CliqueVector, unit: Buffer, price: Buffer) -> Buffer:
+    """g_r of each table: the least estimated risk, with a toll for distance and the mean over all tables against chance.
+
+    noisy, prior: in probability scale. unit: N / sigma_r. price: the share of a table's cells that carry noise of their own.
+    """
+    risk, far = _risks(noisy, prior, unit, price, FREEDOMS)
+    score = risk + TOLL * np.sqrt(far) + risk.mean(axis=0)
+    return FREEDOMS[score.argmin(axis=1)]
+
+
+def one_ways(evidence: Evidence, mixture: Mixture) -> tuple[CliqueVector, Buffer]:
+    """Distributions of single attributes, the noisy ones pulled towards the mixture's; and the freedom of each."""
+    domain, n = evidence.domain, evidence.total
+    cliques = [(a,) for a in domain.attributes]
+    prior = mixture.marginals(cliques)
+    found = CliqueVector(prior.layout, prior.values.copy())
+    at = evidence.tables.layout.index
+    known = [i for i, a in enumerate(cliques) if a in at and evidence.precision[1 + at[a]] > 0]
+    free = np.full(len(cliques), ONE_WAY_FREEDOMS[0])
+    if known:
+        listed = [cliques[i] for i in known]
+        noisy, base = (
+            CliqueVector.from_tables(domain, {c: v[c] for c in listed})
+            for v in (evidence.tables / n, prior)
+        )
+        unit = n * np.sqrt(evidence.precision[[1 + at[c] for c in listed]])
+        risk, far = _risks(noisy, base, unit, np.ones(len(known)), ONE_WAY_FREEDOMS)
+        free[known] = ONE_WAY_FREEDOMS[(risk + TOLL * np.sqrt(far)).argmin(axis=1)]
+        for c, s, g in zip(listed, unit, free[known], strict=True):
+            table = _pulled(noisy[c] * s, base[c] * s, g)
+            found[c][...] = np.maximum(table / table.sum(), SMALLEST)
+    return found, free
+
+
+def _pulled(y: Buffer, base: Buffer, g: float) -> Buffer:
+    """argmin (v - y)^2 / 2 + KL(v || base) / g, in units of the noise."""
+    return np.real(wrightomega(g * y + np.log(np.maximum(g * base, 1e-300)))) / g
+
+
+def _risks(
+    noisy: CliqueVector, prior: CliqueVector, unit: Buffer, price: Buffer, tried: Buffer
+) -> tuple[Buffer, Buffer]:
+    at, many = noisy.layout.offsets, len(noisy)
+    risk, far = np.empty((2, many, len(tried)))
+    spread(
+        pull_risks, many, 10 * len(tried) * len(noisy.values), noisy.values, prior.values, unit, tried, price, at, risk, far
+    )  # fmt: skip
+    return risk, far

@@ -22,7 +22,7 @@ from consilience.progress import Progress
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.feasible import inner_point, masks_of, respect
-from consilience.solvers.latent import fit_prior, freedoms, one_ways, usual_classes
+from consilience.solvers.latent import LatentPrior, fit_prior, freedoms, one_ways
 from consilience.solvers.mixture import Mixture
 from consilience.solvers.prior import PriorPath
 from consilience.solvers.solution import Solution
@@ -84,11 +84,10 @@ class LatentClasses(GraphFit):
     ) -> tuple[Solution, Mixture]:
         began = perf_counter()
         evidence = Evidence.of(loss)
-        classes = usual_classes(loss.domain) if self.classes is None else self.classes
-        prior = fit_prior(evidence, classes, self.seed, progress)
-        levels = _Levels(self, evidence, prior.mixture, progress)
+        prior = fit_prior(evidence, self.classes, self.seed, progress)
+        levels = _Levels(self, evidence, prior, progress)
         solution = levels.solution(graph, began)
-        return replace(solution, prior_strength=prior.pull), prior.mixture
+        return replace(solution, prior_strength=prior.pull), prior.larger
 
 
 class _Levels:
@@ -97,9 +96,9 @@ class _Levels:
     """
 
     def __init__(
-        self, fit: LatentClasses, evidence: Evidence, mixture: Mixture, progress: Progress
+        self, fit: LatentClasses, evidence: Evidence, latent: LatentPrior, progress: Progress
     ) -> None:
-        self.fit, self.evidence, self.mixture, self.progress = fit, evidence, mixture, progress
+        self.fit, self.evidence, self.latent, self.progress = fit, evidence, latent, progress
         self.prior: dict[Clique, Buffer] = {}
         self.freedom: dict[Clique, float] = {}
 
@@ -107,7 +106,7 @@ class _Levels:
         """The fit of the highest order, from those of all lower ones."""
         domain, roots = self.evidence.domain, graph.root_cliques
         highest = int(max(len(r) for r in roots))
-        single, free = one_ways(self.evidence, self.mixture)
+        single, free = one_ways(self.evidence, self.latent.pairs)
         self.prior = {c: single[c] for c in single}
         self.freedom = dict(zip(single.cliques, free.tolist(), strict=True))
         below = RegionGraph.saturated(domain, single.cliques)
@@ -129,7 +128,8 @@ class _Levels:
     def _take(self, known: PseudoMarginals, cliques: list[Clique]) -> None:
         """The mixture's tables of these cliques, made to agree with the order below, and how far the fit may leave them."""
         evidence, domain = self.evidence, self.evidence.domain
-        start = self.mixture.marginals(cliques)
+        larger = len(cliques[0]) > 2
+        start = (self.latent.larger if larger else self.latent.pairs).marginals(cliques)
         masks = self.fit.possible
         found, _ = project(
             known, cliques, lambda c: emptied(domain, masks, c, start[c]), rough=True

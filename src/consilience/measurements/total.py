@@ -13,6 +13,7 @@ from consilience.errors import MeasurementError
 from consilience.measurements.measurement import BoundMeasurement, Measurement
 from consilience.measurements.measurements import MOST, Measurements
 from consilience.measurements.queries import LinearMap, Operator, shortest_total
+from consilience.measurements.structured import Centring
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,9 @@ def _combine(values: Buffer, variances: Buffer) -> tuple[float, float]:
 
 def _estimate(group: list[BoundMeasurement]) -> tuple[float, float] | None:
     """(value, variance) of the best estimate from one clique's measurements, None without one."""
+    group = [m for m in group if not (isinstance(m.query, Centring) and m.clique)]
+    if not group:  # residuals are what a table says beyond its sum
+        return None
     if len(group) == 1:
         c = group[0].query.total_coefficients()
         return (

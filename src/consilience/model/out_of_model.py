@@ -1,8 +1,8 @@
 """Answers nobody measured: marginals of cliques that no measured clique contains.
 
-"mixture": start from the marginal of the latent classes that the fit kept, then Problem 4's step to the closest table that agrees
-with the model on every overlap. "backbone": start from the backbone's exact marginal, then Problem 4's step to the closest table that agrees with the model on
-every overlap. It keeps local consistency and long-range dependence. "local": the paper's Problem 4, maximum entropy.
+"mixture": start from the marginal of the latent classes that the fit kept. "backbone": start from the backbone's exact marginal.
+Either is followed by Problem 4's step to the closest table that agrees with the model on every overlap: it keeps local
+consistency and long-range dependence. "local": the paper's Problem 4, maximum entropy.
 "product": independent attributes, the paper's rule for factor graphs. "expanded": Convex-GBP on the graph with the clique
 added and a counting number near zero (Theorem 3); for comparison, it is slow.
 
@@ -161,7 +161,8 @@ def inferred(
 ) -> tuple[list[Buffer], Buffer]:
     """Distributions of cliques that are not in the model, and how far each is from agreeing with it (largest L1).
 
-    masks: combinations that cannot occur, which no answer shows. mixture: where the fit kept one, "auto" starts there. `rough` is content with agreement as in `project`.
+    masks: combinations that cannot occur, which no answer shows. mixture: where the fit kept one, "auto" starts there. `rough`
+    is content with agreement as in `project`.
     """
 
     def cleared(clique: Clique, table: Buffer) -> Buffer:

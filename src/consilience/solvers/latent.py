@@ -26,13 +26,25 @@ from consilience.solvers.mixture import Mixture, PairEvidence, fit_mixture
 
 THINNING = 0.5
 """c of y + c s g and y - s g / c."""
-STRONGER = 1.5
-"""Thinning judges by squared distance; total variation likes classes that follow the data a little less."""
-STEPS, FEWER_STEPS, MEMBERS = 250, 200, 2
-"""Steps of a fit, and of one that only compares pulls; mixtures that are averaged."""
-MOST_CLASSES, LEAST_CLASSES, JUDGED_CLASSES = 256, 32, 128
+PULLS = (12.0, 4.0, 1.2)
+"""Tried, in units of N / sigma, the strongest first."""
+WORSE = 0.025
+"""The strongest pull is taken whose thinned misfit is at most this much worse than the best, as a share of what the best gains
+over the strongest: squared distance judges, and total variation likes classes that follow the data a little less."""
+MUCH_NOISE, LITTLE_NOISE, LEAST_NOISE = 0.3, 0.1, 0.05
+"""Expected total variation of the noise in a pair's table. Above the first the weakest pull is a little stronger. Below the
+second there is more to fit: more classes and steps. Below the third another mixture speaks for larger tables."""
+STRONGER = 1.25
+LARGER = 6.0
+"""The pull of the mixture for larger tables where there is little noise: pairs are known then, and what counts is that it adds
+nothing to them that they do not say."""
+MEMBERS = 2
+"""Mixtures that are averaged."""
+STEPS, JUDGED_STEPS = 250, 120
+CLASSES, LEAST_CLASSES, JUDGED_CLASSES = 256, 32, 96
+"""Of a fit, and of one that only compares pulls."""
 EASY = 700
-"""Sum of sizes up to which there are most classes; beyond, their number falls with its square."""
+"""Sum of sizes up to which there are that many classes; beyond, their number falls with its square."""
 FREEDOMS = np.geomspace(1e-3, 1e3, 13)
 ONE_WAY_FREEDOMS = np.geomspace(1e-2, 1e3, 11)
 TOLL = 2.0
@@ -40,72 +52,80 @@ TOLL = 2.0
 SMALLEST = 1e-12
 
 
-def pulls_tried(noise: float) -> tuple[float, ...]:
-    """Pulls worth comparing, by the expected total variation of the noise in a table of a pair."""
-    if noise > 20:
-        return (3.0, 10.0)
-    if noise > 2:
-        return (1.0, 3.0, 10.0)
-    return (0.3, 1.0, 3.0) if noise > 0.3 else (0.1, 0.3, 1.0, 3.0)
-
-
 def usual_classes(domain: Domain) -> int:
-    """As many classes as the size of the domain leaves time for."""
+    """As many classes as the size of the domain leaves time for, where there is much noise."""
     length = sum(domain.shape)
-    return int(np.clip(MOST_CLASSES * (EASY / length) ** 2, LEAST_CLASSES, MOST_CLASSES))
+    return int(np.clip(CLASSES * (EASY / length) ** 2, LEAST_CLASSES, CLASSES))
 
 
 @dataclass(frozen=True, eq=False)
 class LatentPrior:
-    """The mixture, and the pull that kept its classes from following the noise, in units of N / sigma."""
+    """The mixture that tables of pairs are pulled towards, the one that speaks for larger tables (the same, where there is
+    noise), and the pull that kept the classes of the first from following the noise, in units of N / sigma.
+    """
 
-    mixture: Mixture
+    pairs: Mixture
+    larger: Mixture
     pull: float
 
 
 def fit_prior(
-    evidence: Evidence, classes: int, seed: int, progress: Progress | None = None
+    evidence: Evidence, classes: int | None, seed: int, progress: Progress | None = None
 ) -> LatentPrior:
-    """The mean of a few mixtures fitted to the evidence about pairs, with the pull that thinning chooses."""
+    """Mixtures fitted to the evidence about pairs, with the pull that thinning chooses."""
     data = PairEvidence.of(evidence)
-    pull = _best_pull(data, classes, np.random.default_rng(seed), progress)
-    fits = [
-        fit_mixture(
-            data,
-            pull * data.typical,
-            classes=classes,
-            steps=STEPS,
-            seed=seed + k,
-            progress=progress,
-        )
-        for k in range(MEMBERS)
-    ]
-    weights = np.concatenate([w for w, _ in fits]).astype(np.float64)
-    shares = np.concatenate([u for _, u in fits], axis=1).astype(np.float64)
-    sizes = np.array(evidence.domain.shape)
-    shares /= np.repeat(np.add.reduceat(shares, data.first), sizes, axis=0)
-    return LatentPrior(Mixture(evidence.domain, weights / weights.sum(), shares), pull)
+    usual = usual_classes(evidence.domain) if classes is None else classes
+    pull = _best_pull(data, usual, np.random.default_rng(seed), progress)
+
+    def fitted(pull: float, number: int, steps: int, members: int) -> Mixture:
+        found = [
+            fit_mixture(
+                data,
+                pull * data.typical,
+                classes=number,
+                steps=steps,
+                seed=seed + k,
+                progress=progress,
+            )
+            for k in range(members)
+        ]
+        weights = np.concatenate([w for w, _ in found]).astype(np.float64)
+        shares = np.concatenate([u for _, u in found], axis=1).astype(np.float64)
+        shares /= np.repeat(np.add.reduceat(shares, data.first), data.sizes, axis=0)
+        return Mixture(evidence.domain, weights / weights.sum(), shares)
+
+    small = classes is None and 2 * len(data.one) <= EASY
+    little = data.noise < LITTLE_NOISE
+    pairs = fitted(
+        pull, (2 if little and small else 1) * usual, (2 if little else 1) * STEPS, MEMBERS
+    )
+    if data.noise >= LEAST_NOISE:
+        return LatentPrior(pairs, pairs, pull)
+    return LatentPrior(pairs, fitted(LARGER, (4 if small else 1) * usual, 2 * STEPS, 1), pull)
 
 
 def _best_pull(
     data: PairEvidence, classes: int, rng: np.random.Generator, progress: Progress | None
 ) -> float:
-    tried = pulls_tried(data.noise)
     if not data.blocks:
-        return tried[-1]
+        return PULLS[0]
     thin, judge = data.thinned(THINNING, rng)
     found = []
-    for q in tried:
+    pulls = [q * (STRONGER if data.noise > MUCH_NOISE else 1.0) for q in PULLS]
+    for q in pulls:
         weights, shares = fit_mixture(
             thin,
             q * data.typical,
             classes=min(classes, JUDGED_CLASSES),
-            steps=FEWER_STEPS,
+            steps=JUDGED_STEPS,
             seed=0,
             progress=progress,
         )
         found.append(judge.misfit(weights, shares))
-    return STRONGER * tried[int(np.argmin(found))]
+        if found[-1] > min(found) + 0.5 * max(found[0] - min(found), 0.0):
+            break  # it rises again: weaker pulls follow the noise
+    allowed = min(found) + WORSE * max(found[0] - min(found), 0.0)
+    return next(q for q, misfit in zip(pulls, found, strict=False) if misfit <= allowed)
 
 
 # -- how far tables may leave their prior ----------------------------------------------------------------

@@ -77,6 +77,18 @@ FAULTS: dict[str, Fault] = {
         "square = 2 * square",
         _SENSITIVITY,
     ),
+    "residuals together: nobody differs": Fault(
+        SENSITIVITY, "without - within / (sizes[i] - 1)", "without", _SENSITIVITY
+    ),
+    "residuals together: rows of a unit add up": Fault(
+        SENSITIVITY, "relation.rows**2 * joint", "relation.rows * joint", _SENSITIVITY
+    ),
+    "residuals together: smoothing is forgotten": Fault(
+        COST,
+        "less = [v - SMOOTHING for v in variances]",
+        "less = variances",
+        "mechanisms/test_residual_planner.py",
+    ),
     "weights are not squared": Fault(
         SENSITIVITY,
         "l2_squared = sum((x * x for x in w), Fraction(0))",

@@ -227,7 +227,7 @@ def test_no_column_is_taken_for_one_of_ours() -> None:
     names = ["_0", "_1", "_2", "unit_of_row", "place_in_unit"]
     schema = Schema([Categorical(n, ["x", "y"], "x") for n in names], unit="id", rows_per_unit=1)
     connection = ibis.duckdb.connect()
-    table = pa.table({"id": ["a", "b", "b"], **dict.fromkeys(names, ["y", "y", "y"])})
+    table = pa.table({"id": ["a", "b", "b"], **{n: ["y", "y", "y"] for n in names}})
     connection.con.register("people", table)
     source = opened_by_ibis(connection, "people", schema)
     for name in names:

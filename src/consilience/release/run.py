@@ -102,6 +102,8 @@ def release(
     progress(Step("calibrating", 0))
     ready = order.mechanism.calibrate(budget)
     say(described(ready))
+    if budget.neighbours.unit is not None:
+        say(f"whose privacy: {budget.neighbours.per}")
     progress(Step("looking for values that the schema does not declare", 0))
     _check_table(table, declared, budget, strict, say)
     if budget.delta is not None and budget.delta * table.records > 1:

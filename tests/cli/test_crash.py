@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +23,15 @@ from consilience.data.schema_file import read_schema
 from consilience.domain import Domain, all_marginals
 from consilience.errors import ConsilienceError
 from consilience.mechanisms import MWEM, SelectionRelease
-from consilience.mechanisms.rounds import Run
-from consilience.privacy import Budget, Ledger, SeededNoise
+from consilience.mechanisms.mechanism import Piece
+from consilience.mechanisms.rounds import Ask, Run
+from consilience.privacy import Budget, Cost, Epsilon, Ledger, Neighbours, SeededNoise, Sigma
 from consilience.records import Dataset
 from consilience.release import folder as release_folder
 from consilience.release import paid as release_paid
 from consilience.release import read_release, read_unfinished
 from consilience.release import run as release_run
+from consilience.release.drawn import TapeOnDisk, read_pieces
 from consilience.release.registry import MECHANISMS
 from consilience.release.run import Order
 
@@ -95,7 +98,7 @@ def test_what_was_paid_for_is_finished_without_paying_again(
         )
     assert set(os.listdir(place)) == HERE | {"l", "out.partial"}
     assert set(os.listdir("out.partial")) <= {
-        "README.txt", "asked.json", "schema.toml", "paid.npz", "lock",
+        "README.txt", "asked.json", "schema.toml", "payment.json", "drawn.bin", "paid.npz", "lock",
     }  # fmt: skip
     drawn = read_unfinished(place / "out.partial").arrays["values_0"]
     stopped(release(), "was paid for and not finished", "consilience resume out.partial")
@@ -109,24 +112,29 @@ def test_what_was_paid_for_is_finished_without_paying_again(
     assert json.loads((place / "out" / "ledger.json").read_text())["releases"][0]["number"] == 1
 
 
-@pytest.mark.parametrize(
-    ("stage", "entries"),
-    [
-        ("consilience.data.duck.count_marginals", 0),
-        ("consilience.mechanisms.fixed.add_noise", 1),
-        ("consilience.release.paid._packed", 1),
-    ],
-)
-def test_before_anything_is_drawn_there_is_nothing_to_keep(
-    place: Path, monkeypatch, stage: str, entries: int
-) -> None:
-    def interrupt(*words, **more):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(stage, interrupt)
+def test_before_anything_is_paid_there_is_nothing_to_keep(place: Path, monkeypatch) -> None:
+    monkeypatch.setattr("consilience.data.duck.count_marginals", fail)
     stopped(release(), "interrupted; nothing was written", "ledger had recorded stays spent")
     assert set(os.listdir(place)) == HERE | {"l"}
-    assert spent(place) == entries
+    assert spent(place) == 0
+
+
+@pytest.mark.parametrize(
+    "stage", ["consilience.mechanisms.fixed.add_noise", "consilience.release.paid._packed"]
+)
+def test_what_is_paid_and_not_drawn_is_drawn_later(place: Path, monkeypatch, stage: str) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, fail)
+        stopped(
+            release(), "what was paid for is kept", "consilience resume out.partial --table TABLE"
+        )
+    assert set(os.listdir(place)) == HERE | {"l", "out.partial"}
+    stopped(release(), "was paid for and not finished", "resume out.partial --table TABLE")
+    stopped(run("resume", "out.partial"), "the table is needed to draw the rest")
+    done = run("resume", "out.partial", "--table", "people.csv", "-q")
+    assert done.exit_code == 0, done.output
+    assert set(os.listdir(place)) == HERE | {"l", "out"}
+    assert spent(place) == 1
 
 
 def test_a_defect_is_shown_in_full_and_says_what_is_kept(place: Path, monkeypatch) -> None:
@@ -277,6 +285,166 @@ def test_a_killed_release_is_resumed(place: Path, name: str) -> None:
     assert run("resume", "out.partial", "-q").exit_code == 0
     assert set(os.listdir(place)) == HERE | {"l", "out"}
     assert spent(place) == 1
+
+
+PIECES = """
+import consilience.mechanisms.fixed as fixed, consilience.release.drawn as drawn
+fixed._BATCH = 1
+real, seen = drawn.TapeOnDisk.keep, []
+def keep(self, piece):
+    seen.append(piece)
+    if len(seen) == 3 and {before}: os.kill(os.getpid(), signal.SIGKILL)
+    real(self, piece)
+    if len(seen) == 3: os.kill(os.getpid(), signal.SIGKILL)
+drawn.TapeOnDisk.keep = keep
+"""
+"""Every table is a piece of its own; the process dies before its third piece is on disk, or just after."""
+
+DRAWN = [
+    ("gaussian", (), True),
+    ("gaussian", (), False),
+    ("residual-planner", (), False),
+    ("mwem", ("-o", "rounds=5"), False),
+    ("aim", (), True),
+    ("fem", ("-o", "rounds=5"), False),
+    ("dual-query", ("-o", "rounds=5"), True),
+]
+
+
+@pytest.mark.parametrize(("mechanism", "own", "before"), DRAWN)
+def test_killed_between_two_pieces(
+    place: Path, monkeypatch, mechanism: str, own: tuple[str, ...], before: bool
+) -> None:
+    """What was drawn is what is published, the rest is drawn for the same payment, and nothing is drawn twice."""
+    monkeypatch.setattr("consilience.mechanisms.fixed._BATCH", 1)
+    words = (*WORDS, "--mechanism", mechanism, *own, "--errors", "none", "--workload", "2")
+    ended = process(place, PIECES.format(before=before), words=words)
+    ended.communicate(timeout=120)
+    assert ended.returncode == -signal.SIGKILL
+    assert spent(place) == 1
+    drawn, _ = read_pieces(place / "out.partial")
+    assert len(drawn) == (2 if before else 3)
+    if mechanism not in ("mwem", "aim"):
+        stopped(run("resume", "out.partial"), f"after {len(drawn)} pieces", "--table TABLE")
+    asked, real = [], TapeOnDisk.keep
+    monkeypatch.setattr(
+        TapeOnDisk, "keep", lambda tape, piece: (asked.append(piece), real(tape, piece))
+    )
+    seen = []
+    monkeypatch.setattr(release_run, "write_release", _watched(seen))
+    done = run("resume", "out.partial", "--table", "people.csv", "-q")
+    assert done.exit_code == 0, done.output
+    assert spent(place) == 1
+    assert set(os.listdir(place)) == HERE | {"l", "out"}
+    assert asked, "the rest was drawn"
+    if mechanism in ("fem", "dual-query"):
+        assert len(drawn) + len(asked) == (5 if mechanism == "fem" else 4)
+        return
+    if mechanism in ("mwem", "aim"):
+        cost = Cost.sum(Neighbours.REPLACE_ONE, map(cost_of, [*drawn, *asked]))
+        assert cost.rho <= Ledger(place / "l").read().spent.rho
+    published = seen[0]
+    assert len(published) == len(drawn) + len(asked)
+    for measured, piece in zip(published, [*drawn, *asked], strict=True):
+        if mechanism in ("mwem", "aim", "gaussian"):
+            np.testing.assert_array_equal(measured.values.ravel(), piece["values"].ravel())
+    assert {m.values.size for m in published} >= {p["values"].size for p in drawn}
+
+
+def cost_of(piece: Piece) -> Cost:
+    about = json.loads(piece["about"].tobytes())
+    selection = None if about["selection"] is None else Epsilon(Fraction(about["selection"]))
+    assert about["law"] == "gaussian"
+    return Ask((), Sigma(float.fromhex(about["width"])), selection).cost(Neighbours.REPLACE_ONE)
+
+
+def _watched(seen: list[object]) -> Callable[..., object]:
+    def write(*words, measurements, **more):
+        seen.append(measurements)
+        return real(*words, measurements=measurements, **more)
+
+    real = release_run.write_release
+    return write
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_around_the_payment(place: Path, moment: str) -> None:
+    """The ledger alone says whether it was paid: before it is committed nothing was, after it nothing is lost."""
+    name = "Payment.write" if moment == "before" else "TapeOnDisk.pay"
+    code = (
+        "import consilience.release.drawn as drawn",
+        f"real = drawn.{name}",
+        f"drawn.{name} = lambda *a: (real(*a), os.kill(os.getpid(), signal.SIGKILL))",
+    )
+    ended = process(place, *code, words=(*WORDS, "--errors", "none"))
+    ended.communicate(timeout=120)
+    assert ended.returncode == -signal.SIGKILL
+    assert (place / "out.partial" / "payment.json").exists()
+    if moment == "before":
+        assert spent(place) == 0
+        stopped(
+            run("resume", "out.partial", "--table", "people.csv", "-q"), "holds no measurements"
+        )
+        assert release("--errors", "none").exit_code == 0
+    else:
+        assert spent(place) == 1
+        (place / "l").rename(place / "moved")
+        stopped(
+            run("resume", "out.partial", "--table", "people.csv", "-q"), "there is no ledger at"
+        )
+        words = ("--table", "people.csv", "--ledger", "moved")
+        assert run("resume", "out.partial", *words).exit_code == 0
+        (place / "moved").rename(place / "l")
+    assert spent(place) == 1
+    assert set(os.listdir(place)) == HERE | {"l", "out"}
+
+
+def test_the_rest_is_drawn_from_the_same_table_for_the_same_payment(
+    place: Path, monkeypatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("consilience.mechanisms.fixed.add_noise", fail)
+        release()
+    rows = (place / "people.csv").read_text().splitlines(keepends=True)
+    (place / "fewer.csv").write_text("".join(rows[:-1]))
+    table = ("--table", "people.csv", "-q")
+    stopped(
+        run("resume", "out.partial", "--table", "fewer.csv", "-q"), "must be the one that was paid"
+    )
+    asked = place / "out.partial" / "asked.json"
+    text = asked.read_text()
+    asked.write_text(text.replace('"epsilon": "2"', '"epsilon": "20"'))
+    assert asked.read_text() != text
+    stopped(run("resume", "out.partial", *table), "must ask for what was paid for")
+    asked.write_text(text)
+    payment = place / "out.partial" / "payment.json"
+    note = json.loads(payment.read_text())
+    payment.write_text(json.dumps({**note, "digest": "0" * 64}))
+    stopped(run("resume", "out.partial", *table), "holds no measurements")
+    (place / "l").rename(place / "moved")  # now nobody can tell
+    elsewhere = ("--ledger", "moved")
+    stopped(run("resume", "out.partial", *table, *elsewhere), "must hold the payment")
+    (place / "moved").rename(place / "l")
+    payment.write_text("{}")
+    stopped(run("resume", "out.partial", *table), "must be as it was written")
+    payment.write_text(json.dumps(note))
+    assert run("resume", "out.partial", *table).exit_code == 0
+    assert spent(place) == 1
+
+
+def test_a_torn_piece_is_drawn_again(tmp_path: Path) -> None:
+    tape = TapeOnDisk(tmp_path, {})
+    for value in range(3):
+        tape.keep({"values": np.full(4, value)})
+    whole = (tmp_path / "drawn.bin").read_bytes()
+    for cut in (1, 20, len(whole) // 3 - 1):
+        (tmp_path / "drawn.bin").write_bytes(whole[:-cut])
+        assert len(read_pieces(tmp_path)[0]) == 2
+    (tmp_path / "drawn.bin").write_bytes(whole[:-9] + bytes(9))  # zeros, as a disk may leave
+    again = TapeOnDisk(tmp_path, {}, paid=True)
+    assert [int(p["values"][0]) for p in again.pieces] == [0, 1]
+    again.keep({"values": np.full(4, 7)})
+    assert [int(p["values"][0]) for p in read_pieces(tmp_path)[0]] == [0, 1, 7]
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from consilience.domain import Domain, Workload
 from consilience.mechanisms import Gaussian, Laplace
 from consilience.privacy import (
     Budget,
+    Neighbours,
     Scale,
     SecureNoise,
     Sensitivity,
@@ -31,9 +32,20 @@ from consilience.records import Dataset
 pytestmark = pytest.mark.slow
 
 RUNS = 30_000
+OTHER = (1, 1, 1)
 TABLES = {
-    "replace-one": ([(0, 0, 0), (1, 1, 1)], [(1, 1, 1), (1, 1, 1)]),
-    "add-remove": ([(0, 0, 0), (1, 1, 1)], [(1, 1, 1)]),
+    "replace-one": ([(0, 0, 0), OTHER], [OTHER, OTHER]),
+    "add-remove": ([(0, 0, 0), OTHER], [OTHER]),
+    "replace a person": ([(0, 0, 0)] * 3 + [OTHER], [OTHER] * 3 + [OTHER]),
+    "add a person": ([(0, 0, 0)] * 3 + [OTHER], [OTHER]),
+}
+"""The worst neighbours of each relation; all rows of a person lie in one cell."""
+PERSON = {"unit": "person", "rows_per_unit": 3}
+RELATIONS = {
+    "replace-one": {"neighbours": "replace-one"},
+    "add-remove": {"neighbours": "add-remove"},
+    "replace a person": {"neighbours": "replace-one", **PERSON},
+    "add a person": {"neighbours": "add-remove", **PERSON},
 }
 MECHANISMS = {
     "gaussian": (Gaussian, {"epsilon": 0.5, "delta": 1e-2, "accounting": "gaussian"}),
@@ -64,10 +76,12 @@ def domain(runs: int) -> Domain:
     return Domain({"run": runs, "a": 2, "b": 2, "c": 2})
 
 
-def strata(rows, runs: int) -> Dataset:
+def strata(rows, runs: int, relation: str) -> Dataset:
     """The same few people in each of so many strata."""
     codes = np.repeat(np.arange(runs), len(rows))
-    return Dataset(np.column_stack([codes, np.tile(rows, (runs, 1))]), domain(runs))
+    columns = np.column_stack([codes, np.tile(rows, (runs, 1))])
+    whose = ("person", 3) if "person" in relation else None
+    return Dataset(columns, domain(runs), unit_rows=whose)
 
 
 def workload(runs: int, tables: str = "ab") -> Workload:
@@ -76,7 +90,7 @@ def workload(runs: int, tables: str = "ab") -> Workload:
 
 def calibrated(name: str, neighbours: str, runs: int, tables: str = "ab"):
     build, amounts = MECHANISMS[name]
-    return build(workload(runs, tables)).calibrate(Budget(**amounts, neighbours=neighbours))
+    return build(workload(runs, tables)).calibrate(Budget(**amounts, **RELATIONS[neighbours]))
 
 
 def ratio(ready, release, pair):
@@ -98,7 +112,7 @@ def audit(name, neighbours, ready, *, noise=None, confidence, tables="ab", runs=
     source = noise or SecureNoise()
 
     def sampler(rows, strata_count):
-        release = ready.measure(strata(rows, strata_count), noise=source)
+        release = ready.measure(strata(rows, strata_count, neighbours), noise=source)
         return ratio(ready, release, pair)
 
     honest = calibrated(name, neighbours, runs // 2, tables)
@@ -133,6 +147,21 @@ def test_half_the_sensitivity_is_found_out(name, neighbours, monkeypatch):
     assert found_out(name, neighbours, ready)
 
 
+@pytest.mark.parametrize("name, neighbours", [one for one in ALL if "person" in one[1]])
+def test_the_noise_of_one_row_is_found_out(name, neighbours, monkeypatch):
+    """Planted: a person's other rows are forgotten."""
+
+    def of_a_row(relation, count: int = 1) -> Sensitivity:
+        true, one = marginals(relation, count), marginals(Neighbours(relation.value), count)
+        return replace(true, l1=one.l1, l2_squared=one.l2_squared)
+
+    for module in (consilience.privacy.calibration, consilience.mechanisms.fixed):
+        monkeypatch.setattr(module, "marginals", of_a_row)
+    ready = calibrated(name, neighbours, RUNS // 2)
+    monkeypatch.undo()
+    assert found_out(name, neighbours, ready)
+
+
 @pytest.mark.parametrize("name, neighbours", ALL)
 def test_one_table_too_many_is_found_out(name, neighbours):
     """Two tables with the noise that was calibrated for one."""
@@ -154,7 +183,7 @@ class Narrower(Narrow):
 def test_call_by_call(name):
     """One call of the mechanism per run: fewer runs, so a coarser fault."""
     ready, pair = calibrated(name, "replace-one", 1), TABLES["replace-one"]
-    tables = {id(rows): strata(rows, 1) for rows in pair}
+    tables = {id(rows): strata(rows, 1, "replace-one") for rows in pair}
 
     def passes(noise, confidence):
         def once(rows):

@@ -41,7 +41,10 @@ SAME = [(1, 1)] * 9
 PAIR = {
     "replace-one": ([(0, 0), *SAME], [(1, 1), *SAME]),
     "add-remove": ([(0, 0), *SAME], SAME),
+    "replace a person": ([(0, 0)] * 3 + SAME, [(1, 1)] * 3 + SAME),
+    "add a person": ([(0, 0)] * 3 + SAME, SAME),
 }
+"""The worst neighbours of each relation; all three rows of a person lie in one cell."""
 
 
 @pytest.fixture(autouse=True)
@@ -83,9 +86,11 @@ def domain(runs: int) -> Domain:
     return Domain({"run": runs, "a": 2, "b": 2})
 
 
-def strata(rows, runs: int) -> Dataset:
+def strata(rows, runs: int, relation: str) -> Dataset:
     codes = np.repeat(np.arange(runs), len(rows))
-    return Dataset(np.column_stack([codes, np.tile(rows, (runs, 1))]), domain(runs))
+    columns = np.column_stack([codes, np.tile(rows, (runs, 1))])
+    whose = ("person", 3) if "person" in relation else None
+    return Dataset(columns, domain(runs), unit_rows=whose)
 
 
 def mwem(runs: int) -> MWEM:
@@ -99,11 +104,16 @@ def aim(runs: int) -> AIM:
 
 MECHANISMS = {"mwem": (mwem, {"epsilon": 1}), "aim": (aim, {"rho": 0.5})}
 ALL = [(m, n) for m in MECHANISMS for n in PAIR]
+SUBTLE = [(m, n) for m, n in ALL if m == "mwem" or "person" not in n]
+"""Where a fault of these sizes is seen in so many runs: of AIM's many rounds the audit sees the largest."""
 
 
 def calibrated(name: str, neighbours: str):
     build, amounts = MECHANISMS[name]
-    return build(RUNS // 2).calibrate(Budget(**amounts, neighbours=neighbours))
+    relation = {"replace a person": "replace-one", "add a person": "add-remove"}
+    whose = {"unit": "person", "rows_per_unit": 3} if neighbours in relation else {}
+    budget = Budget(**amounts, neighbours=relation.get(neighbours, neighbours), **whose)
+    return build(RUNS // 2).calibrate(budget)
 
 
 def ratio(release, pair):
@@ -126,7 +136,7 @@ def audit(name, neighbours, ready, promise, noise):
     pair = PAIR[neighbours]
 
     def sampler(rows, runs):
-        return ratio(ready.measure(strata(rows, runs), noise=noise), pair)
+        return ratio(ready.measure(strata(rows, runs, neighbours), noise=noise), pair)
 
     return run_audit(sampler, pair, promise, runs=RUNS, confidence=0.99)
 
@@ -138,7 +148,7 @@ def test_the_real_thing_passes(name, neighbours):
     assert found.passed, found
 
 
-@pytest.mark.parametrize("name, neighbours", ALL)
+@pytest.mark.parametrize("name, neighbours", SUBTLE)
 def test_too_little_noise_is_found_out(name, neighbours):
     ready = calibrated(name, neighbours)
     assert not audit(name, neighbours, ready, ready.cost, Narrow(seed=1)).passed
@@ -157,7 +167,7 @@ def test_half_the_sensitivity_is_found_out(name, neighbours, monkeypatch):
     assert not audit(name, neighbours, faulty, honest.cost, Last(seed=1)).passed
 
 
-@pytest.mark.parametrize("name, neighbours", ALL)
+@pytest.mark.parametrize("name, neighbours", SUBTLE)
 def test_one_round_too_many_is_found_out(name, neighbours, monkeypatch):
     """The last round, the largest, is not counted. The meter would refuse what follows, so it only counts."""
     ready = calibrated(name, neighbours)
@@ -176,7 +186,8 @@ def test_one_round_too_many_is_found_out(name, neighbours, monkeypatch):
 
     def sampler(rows, runs):
         costs.clear()
-        release = ready.measure(strata(rows, runs), noise=Last(seed=1 + runs))
+        table = strata(rows, runs, neighbours)
+        release = ready.measure(table, noise=Last(seed=1 + runs))
         assert costs[-1].rho == costs[-2 if name == "aim" else 0].rho, "one round twice"
         return ratio(release, pair)
 

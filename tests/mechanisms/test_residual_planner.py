@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from scipy.optimize import minimize
 
 import consilience.mechanisms.integer_queries
 import consilience.mechanisms.residual_planner
+import consilience.privacy.calibration
+import consilience.privacy.cost
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, DomainError
 from consilience.fits import LeastSquares, SelectionLikelihood, Shrunk, reconstruct
@@ -19,10 +23,12 @@ from consilience.mechanisms import HDMM, ResidualPlan, ResidualPlanner
 from consilience.mechanisms.fixed import add_noise
 from consilience.privacy import (
     Budget,
+    Cost,
     Ledger,
     Neighbours,
     SeededNoise,
     Sigma,
+    residual_family,
     residuals,
     run_audit,
 )
@@ -224,15 +230,67 @@ def test_attributes_of_one_value(fit):
 
 SMALL = Domain({"a": 2, "b": 3})
 PAIRS = {
-    "replace-one": ([(0, 0), (1, 1)], [(1, 0), (1, 1)]),
+    "replace-one": ([(0, 0), (1, 1)], [(1, 1), (1, 1)]),
     "add-remove": ([(0, 0), (1, 1)], [(1, 1)]),
+    "replace a person": ([(0, 0)] * 3 + [(1, 1)], [(1, 1)] * 4),
+    "add a person": ([(0, 0)] * 3 + [(1, 1)], [(1, 1)]),
 }
+"""The worst neighbours of each relation; `test_no_neighbours_are_worse` looks at all."""
 RUNS = 20_000
 
 
 def ready_for(neighbours: str):
-    budget = Budget(epsilon=1, delta=1e-2, accounting="gaussian", neighbours=neighbours)
+    relation = {"replace a person": "replace-one", "add a person": "add-remove"}
+    whose = {"unit": "person", "rows_per_unit": 3} if neighbours in relation else {}
+    budget = Budget(
+        epsilon=1,
+        delta=1e-2,
+        accounting="gaussian",
+        neighbours=relation.get(neighbours, neighbours),
+        **whose,
+    )
     return ResidualPlanner(Workload(SMALL, [("a", "b")])).calibrate(budget)
+
+
+def apart(ready, pair) -> float:
+    """The squared distance of two tables' residuals, each over its noise: twice the rho that tells them apart."""
+    first, second = (exact_of(ready, rows) for rows in pair)
+    moved = zip(first, second, ready.parts, strict=True)
+    return sum(float(((x - y) ** 2).sum()) / part.width.value**2 for x, y, part in moved)
+
+
+@pytest.mark.parametrize("neighbours", PAIRS)
+def test_no_neighbours_are_worse(neighbours):
+    """Of all, the pair that is audited is told apart best; and what is charged is what tells it apart."""
+    ready, cells = ready_for(neighbours), list(product(range(2), range(3)))
+    most = 3 if "person" in neighbours else 1
+    held = [list(h) for k in range(1, most + 1) for h in combinations_with_replacement(cells, k)]
+    after = held if "replace" in neighbours else [[]]
+    worst = max(apart(ready, ([*x, (1, 1)], [*y, (1, 1)])) for x in held for y in after)
+    assert apart(ready, PAIRS[neighbours]) == pytest.approx(worst, rel=1e-12)
+    charged = 2 * float(ready.cost.rho.value)
+    if (
+        neighbours == "replace a person"
+    ):  # the number of rows, which no such pair moves, is charged by itself
+        charged -= 2 * float(ready.parts[0].cost(ready.budget.neighbours).rho.value)
+    assert charged == pytest.approx(worst, rel=1e-9)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("sigma", [1.0, 5.0])
+def test_one_residual_costs_what_it_costs_alone(relation, sigma):
+    alone = Cost.gaussian(residuals(relation, (3, 2)), Sigma(sigma))
+    assert Cost.residuals(relation, (3, 2), [(0, 1)], [Sigma(sigma)]) == alone
+
+
+def test_a_table_of_two_by_two_costs_a_third_less():
+    """The example of the review: each residual at its own worst would cost half as much again."""
+    domain, relation = Domain({"a": 2, "b": 2}), Neighbours.REPLACE_ONE
+    budget = Budget(rho=Fraction(1, 3), neighbours=relation)
+    ready = ResidualPlanner(Workload(domain, [("a", "b")])).calibrate(budget)
+    alone = Cost.sum(relation, (part.cost(relation) for part in ready.parts))
+    assert float(ready.cost.rho.value) == pytest.approx(1 / 3, rel=1e-9)
+    assert float(alone.rho.value) == pytest.approx(1 / 2, rel=1e-9)
 
 
 def exact_of(ready, rows) -> list[np.ndarray]:
@@ -296,6 +354,8 @@ def test_half_the_sensitivity_is_found_out(neighbours, monkeypatch):
         consilience.mechanisms.integer_queries,
     ):
         monkeypatch.setattr(module, "residuals", halved)
+    for module in (consilience.privacy.calibration, consilience.privacy.cost):
+        monkeypatch.setattr(module, "residual_family", lambda *a: residual_family(*a) / 4)
     ready = ready_for(neighbours)
     monkeypatch.undo()
     assert not passes(neighbours, ready, 0.99)
@@ -308,11 +368,16 @@ def test_add_remove_noise_under_replace_one_is_found_out(monkeypatch):
         true = residuals(Neighbours.ADD_REMOVE, sizes)
         return replace(true, neighbours=neighbours)
 
+    def others(neighbours, *more):
+        return residual_family(Neighbours.ADD_REMOVE, *more)
+
     for module in (
         consilience.mechanisms.residual_planner,
         consilience.mechanisms.integer_queries,
     ):
         monkeypatch.setattr(module, "residuals", other)
+    for module in (consilience.privacy.calibration, consilience.privacy.cost):
+        monkeypatch.setattr(module, "residual_family", others)
     ready = ready_for("replace-one")
     monkeypatch.undo()
     assert not passes("replace-one", ready, 0.99)

@@ -77,6 +77,18 @@ FAULTS: dict[str, Fault] = {
         "square = 2 * square",
         _SENSITIVITY,
     ),
+    "residuals together: nobody differs": Fault(
+        SENSITIVITY, "without - within / (sizes[i] - 1)", "without", _SENSITIVITY
+    ),
+    "residuals together: rows of a unit add up": Fault(
+        SENSITIVITY, "relation.rows**2 * joint", "relation.rows * joint", _SENSITIVITY
+    ),
+    "residuals together: smoothing is forgotten": Fault(
+        COST,
+        "less = [v - SMOOTHING for v in variances]",
+        "less = variances",
+        "mechanisms/test_residual_planner.py",
+    ),
     "weights are not squared": Fault(
         SENSITIVITY,
         "l2_squared = sum((x * x for x in w), Fraction(0))",
@@ -226,20 +238,20 @@ FAULTS: dict[str, Fault] = {
     # -- calls and rounds
     "rounds with 0.8 of the noise": Fault(
         ROUNDS,
-        "noisy = self._call.noise.discrete_gaussian(exact, width)",
-        "noisy = self._call.noise.discrete_gaussian(exact, Sigma(0.8 * width.value))",
+        "self._call.noise.discrete_gaussian(exact, width)",
+        "self._call.noise.discrete_gaussian(exact, Sigma(0.8 * width.value))",
         _DRAWN,
     ),
     "rounds with 0.8 of the Laplace noise": Fault(
         ROUNDS,
-        "noisy = self._call.noise.discrete_laplace(exact, width)",
-        "noisy = self._call.noise.discrete_laplace(exact, type(width)(0.8 * width.value))",
+        "self._call.noise.discrete_laplace(exact, width)",
+        "self._call.noise.discrete_laplace(exact, type(width)(0.8 * width.value))",
         _DRAWN,
     ),
     "a round is not charged": Fault(
         ROUNDS,
-        "self._meter.charge(ask.cost(self._meter.reserved.neighbours))",
-        "pass",
+        "self._meter.charge(ask.cost(self._meter.reserved.neighbours))\n        self._ask",
+        "self._ask",
         "mechanisms/test_mwem.py mechanisms/test_aim.py",
     ),
     "a choice is not charged": Fault(
@@ -253,9 +265,39 @@ FAULTS: dict[str, Fault] = {
     ),
     "nothing is reserved": Fault(
         CALL,
-        "if self._ledger is not None:\n            self._ledger.reserve",
-        "if False:\n            self._ledger.reserve",
+        "if ledger is not None:\n            ledger.reserve",
+        "if False:\n            ledger.reserve",
         "mechanisms/test_contract.py",
+    ),
+    "a release pays nothing": Fault(
+        "release/drawn.py",
+        "            ledger.reserve(cost, description, note)\n",
+        "            pass\n",
+        f"{_CRASH} -k payment",
+    ),
+    "a payment is written down after it is made": Fault(
+        LEDGER,
+        "            if note is not None:\n                note(entry)\n        return entry",
+        "        if note is not None:\n            note(entry)\n        return entry",
+        f"{_CRASH} -k payment",
+    ),
+    "what was drawn is drawn again": Fault(
+        CALL,
+        "if number == len(self._tape.pieces):\n            self._tape.keep(draw())",
+        "self._tape.pieces[number:] = []\n        if True:\n            self._tape.keep(draw())",
+        f"{_CRASH} -k pieces",
+    ),
+    "a resumed run is charged from the start": Fault(
+        ROUNDS,
+        "        self._meter.charge(ask.cost(self._meter.reserved.neighbours))\n        self.begun",
+        "        self.begun",
+        f"{_CRASH} -k pieces",
+    ),
+    "anybody's payment will do": Fault(
+        "release/drawn.py",
+        "if not ledger.holds(self.digest):",
+        "if False:",
+        f"{_CRASH} -k same_payment",
     ),
     "weights are counted": Fault(
         CALL, "and (data.weights != 1).any():", "and False:", "mechanisms/test_bad_input.py"
@@ -293,8 +335,8 @@ FAULTS: dict[str, Fault] = {
     ),
     "a game's scores are not scaled": Fault(
         "mechanisms/game.py",
-        "sensitivity = times * cell_score(self.neighbours)",
-        "sensitivity = cell_score(self.neighbours)",
+        "change = times * cell_score(self.neighbours)",
+        "change = cell_score(self.neighbours)",
         "mechanisms/test_fem.py mechanisms/test_fem_audit.py",
     ),
     "tables states less noise than it draws for": Fault(

@@ -12,6 +12,7 @@ from consilience.privacy import (
     l1_score,
     marginals,
     products,
+    residual_family,
     residuals,
     total,
     weighted_marginals,
@@ -162,6 +163,48 @@ def test_residuals_move_exactly_this_far(relation, sizes):
     stated = residuals(relation, sizes)
     assert (moves**2).sum(axis=1).max() == stated.l2_squared
     assert np.abs(moves).sum(axis=1).max() <= stated.l1
+
+
+FAMILIES = {
+    "2 x 2": ((2, 2), [(0,), (1,), (0, 1)]),
+    "one residual": ((2, 3), [(0, 1)]),
+    "2 x 3": ((2, 3), [(0,), (1,), (0, 1)]),
+    "pairs": ((2, 2, 3), [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]),
+    "all of 2 x 2 x 2": ((2, 2, 2), [t for k in (1, 2, 3) for t in combinations(range(3), k)]),
+}
+
+
+def column_stack(sizes, family, widths):
+    """The matrix of A_t x / w_t on the joint table, one residual below the other; its columns as rows."""
+    parts = []
+    for t, w in zip(family, widths, strict=True):
+        whole = np.ones((1, 1))
+        for i, n in enumerate(sizes):
+            whole = np.kron(whole, n * np.eye(n) - 1 if i in t else np.ones((1, n)))
+        parts.append(whole / w)
+    return np.concatenate(parts).T
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_residuals_together_move_exactly_this_far(relation, name, monkeypatch):
+    """Over every neighbour, for widths of all kinds; and never less than that where not all neighbours are looked at."""
+    sizes, family = FAMILIES[name]
+    rng = np.random.default_rng(7)
+    for widths in (np.ones(len(family)), *10 ** rng.uniform(-1, 1, (6, len(family)))):
+        moves = changes(relation, column_stack(sizes, family, widths))
+        largest = (moves**2).sum(axis=1).max()
+        variances = [Fraction(w) ** 2 for w in widths.tolist()]
+        stated = residual_family(relation, sizes, family, variances)
+        assert largest * (1 - 1e-13) <= stated <= largest * (1 + 1e-10)
+        separate = sum(
+            residuals(relation, [sizes[i] for i in t]).l2_squared / v
+            for t, v in zip(family, variances, strict=True)
+        )
+        assert stated <= separate
+        with monkeypatch.context() as patch:
+            patch.setattr("consilience.privacy.sensitivity.MOST_JOINT", 0)
+            assert residual_family(relation, sizes, family, variances) == separate
 
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)

@@ -9,6 +9,9 @@ import click
 
 from consilience.cli.options import read_budget, read_mechanism, release_options
 from consilience.cli.output import Output, json_option, quiet_option
+from consilience.data.duck import DuckDBTable
+from consilience.data.engines import EngineTable
+from consilience.data.schema import Schema
 from consilience.data.schema_file import read_schema
 from consilience.data.survey import CodedTable
 from consilience.data.tables import open_source
@@ -128,6 +131,14 @@ def release_command(
 
 @click.command("resume")
 @click.argument("partial", type=click.Path(path_type=Path))
+@click.option(
+    "--table", help="The table of the release, needed where it ended before all was drawn."
+)
+@click.option("--delimiter", help="Of a CSV file; found in its first line unless given.")
+@click.option("--lenient", is_flag=True, help="As of the release.")
+@click.option(
+    "--ledger", type=click.Path(path_type=Path), help="Where the ledger is now, if it was moved."
+)
 @click.option("--consistency", help="auto, global or local; as the release asked otherwise.")
 @click.option("--memory", help="For the reconstruction; as the release asked otherwise.")
 @click.option(
@@ -144,6 +155,10 @@ def release_command(
 @quiet_option
 def resume_command(
     partial: Path,
+    table: str | None,
+    delimiter: str | None,
+    lenient: bool,
+    ledger: Path | None,
     out: Path | None,
     consistency: str | None,
     memory: str | None,
@@ -154,18 +169,29 @@ def resume_command(
     """Finish a release that was interrupted after it was paid for: Ctrl-C, a full disk, too little memory, a crash.
 
     PARTIAL is what it left beside its output, such as release.partial. It holds the noisy measurements, so the table is not
-    read again and nothing is spent. What costs no privacy may be changed: where the folder goes, and how it is reconstructed.
+    read again and nothing is spent. If it ended before all of them were drawn, give it the table: the rest is drawn for the same
+    payment. What costs no privacy may be changed: where the folder goes, and how it is reconstructed.
 
     \b
     Examples:
       consilience resume release.partial
+      consilience resume release.partial --table people.csv
       consilience resume release.partial --out /elsewhere/release --memory '8 GB' --errors none
     """
     output = Output(quiet, as_json)
     changed = {"consistency": consistency, "memory": memory}
     with output.working("calibrating") as progress:
+
+        def opened(schema: Schema) -> DuckDBTable | EngineTable:
+            assert table is not None
+            return open_source(
+                table, schema, delimiter=delimiter, lenient=lenient, progress=progress
+            )
+
         published = resume(
             partial,
+            table=None if table is None else opened,
+            ledger=ledger,
             out=out,
             settings={k: v for k, v in changed.items() if v is not None},
             errors=errors,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from itertools import count, islice
 from operator import add
 from typing import Any
 from urllib.parse import unquote
@@ -204,8 +205,10 @@ class EngineTable(CodedTable):
         # SQLite has no hash: rows are taken in the order that they were entered.
         order = table.rowid() if self._backend == "sqlite" else engine.md5(row)
         place = ibis.row_number().over(group_by=named, order_by=[order, row])
-        marked = table.mutate(unit_of_row=named, place_in_unit=place)
-        kept = (marked.place_in_unit < self.schema.rows_per_unit) & marked.unit_of_row.notnull()
+        taken = {c.lower() for c in table.columns}
+        whose, which = islice((n for i in count() if (n := f"_{i}") not in taken), 2)
+        marked = table.mutate(**{whose: named, which: place})
+        kept = (marked[which] < self.schema.rows_per_unit) & marked[whose].notnull()
         return marked.filter(kept).select([c.name for c in self.schema])
 
     @property

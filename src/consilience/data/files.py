@@ -154,10 +154,12 @@ def _csv(path: Path, delimiter: str | None, lenient: bool) -> str:
             f"columns of {str(path)!r} must have different names (small and capital letters count as the same), got {got}"
         )
     columns = ", ".join(f"{text_literal(n)}: 'VARCHAR'" for n in names)
+    # DuckDB takes a line break inside a name for the kind that ends lines, and then finds no rows.
+    breaks = ", new_line = '\\r\\n'" if "\n" in header and _ends_in_crlf(path) else ""
     return (
         f"read_csv({text_literal(_itself(str(path)))}, columns = {{{columns}}}, delim = {text_literal(between)}, "
         "header = true, auto_detect = false, quote = '\"', escape = '\"', nullstr = ''"
-        f"{', ignore_errors = true, null_padding = true' if lenient else ''})"
+        f"{breaks}{', ignore_errors = true, null_padding = true' if lenient else ''})"
     )
 
 
@@ -184,6 +186,14 @@ def _header_line(path: Path) -> str:
         return line.decode("utf-8")
     except UnicodeDecodeError:
         raise DataError(_not_utf8(str(path))) from None
+
+
+def _ends_in_crlf(path: Path) -> bool:
+    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
+    with opener(path, "rb") as file:
+        start = file.read(_HEADER_BYTES).removeprefix(b"\xef\xbb\xbf")
+    end = len(_first_record(start))
+    return start[end : end + 2] == b"\r\n"
 
 
 def _is_utf16(mark: bytes, line: bytes) -> bool:

@@ -98,7 +98,7 @@ class CalibratedDualQuery(CalibratedGame[DualQuery]):
         records = self._record(game, cells, signs, rng)
         yield None, records
         for k in range(1, asked.rounds):
-            choice = chooser.choose(records, Epsilon(2 * self.eta * k), asked.samples)
+            choice = chooser.choose(k - 1, records, Epsilon(2 * self.eta * k), asked.samples)
             latest = self._record(game, choice.chosen, choice.signs, rng)
             records = np.concatenate([records, latest])
             yield choice, latest

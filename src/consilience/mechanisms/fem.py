@@ -123,9 +123,9 @@ class CalibratedFEM(CalibratedGame[FEM]):
         """Records against all that was chosen before, then the cell that they answer worst."""
         rng = np.random.default_rng(self.mechanism.seed)
         choices: list[Choice] = []
-        for _ in range(self.rounds):
+        for number in range(self.rounds):
             records = self._records(chooser.game, choices, rng)
-            choices.append(chooser.choose(records, self.selection))
+            choices.append(chooser.choose(number, records, self.selection))
             yield choices[-1], records
 
     def _records(self, game: Game, choices: Sequence[Choice], rng: np.random.Generator) -> Ints:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Literal
@@ -35,6 +35,7 @@ from consilience.mechanisms.mechanism import (
     Call,
     M,
     Mechanism,
+    Piece,
     Release,
     check_budget,
     check_workload,
@@ -63,6 +64,8 @@ Weights = str | Mapping[Clique, float] | None
 
 _LONG_DRAW = 50_000
 """Cells from which a draw reports its own progress; it starts with a pilot that costs a little."""
+_BATCH = 16_384
+"""Cells from which tables are drawn and kept as one piece: some hundredths of a second."""
 _LARGEST = 2**62
 
 
@@ -111,7 +114,8 @@ class CalibratedParts(Calibrated[M]):
         _check_range(parts, call.records)
         counts = call.counts(dict.fromkeys(part.clique for part in parts))
         exact = [part.query.exact(counts[part.clique].astype(np.int64)) for part in parts]
-        noisy = add_noise(call.noise, exact, [part.width for part in parts], call.progress)
+        widths = [part.width for part in parts]
+        noisy = add_noise(call.noise, exact, widths, call.progress, call.piece)
         return call.release(p.measurement(values) for p, values in zip(parts, noisy, strict=True))
 
 
@@ -292,27 +296,51 @@ def _check_range(parts: Iterable[Part], records: int) -> None:
 # -- drawing ---------------------------------------------------------------------------------------
 
 
+def _at_once(number: int, draw: Callable[[], Piece]) -> Piece:
+    return draw()
+
+
 def add_noise(
     source: NoiseSource,
     exact: Sequence[NDArray[np.int64]],
     widths: Sequence[Width],
     progress: Progress | None,
+    piece: Callable[[int, Callable[[], Piece]], Piece] = _at_once,
 ) -> list[NDArray[np.int64]]:
-    """Each array plus noise of its width. Arrays of equal width are drawn together: fewer, longer draws."""
+    """Each array plus noise of its width, batch by batch; `piece` keeps a batch before the next is drawn (`Call.piece`)."""
     noisy: list[NDArray[np.int64]] = list(exact)
     total = sum(x.size for x in exact)
-    groups: dict[Width, list[int]] = {}
-    for i, width in enumerate(widths):
-        groups.setdefault(width, []).append(i)
     done = 0
-    for width, members in groups.items():
-        together = np.concatenate([exact[i].ravel() for i in members])
-        values = _draw(source, together, width, done, total, progress)
+    for number, members in enumerate(batches([x.size for x in exact], widths)):
+        cells, before = [exact[i].ravel() for i in members], done
+
+        def draw(cells=cells, width=widths[members[0]], before=before) -> Piece:
+            values = _draw(source, np.concatenate(cells), width, before, total, progress)
+            return {"values": values}
+
+        values = piece(number, draw)["values"]
         done += values.size
         cuts = np.cumsum([exact[i].size for i in members])[:-1]
         for i, part in zip(members, np.split(values, cuts), strict=True):
             noisy[i] = part.reshape(exact[i].shape)
     return noisy
+
+
+def batches(sizes: Sequence[int], widths: Sequence[Width]) -> Iterator[list[int]]:
+    """Tables that are drawn at once: of equal width, and no more than make a batch worth its while."""
+    groups: dict[Width, list[int]] = {}
+    for i, width in enumerate(widths):
+        groups.setdefault(width, []).append(i)
+    for members in groups.values():
+        batch, cells = [], 0
+        for i in members:
+            batch.append(i)
+            cells += sizes[i]
+            if cells >= _BATCH:
+                yield batch
+                batch, cells = [], 0
+        if batch:
+            yield batch
 
 
 def _draw(

@@ -25,13 +25,14 @@ from consilience.mechanisms.mechanism import (
     Call,
     M,
     Mechanism,
+    Piece,
     Release,
     Result,
     check_budget,
     check_workload,
 )
 from consilience.model import Fit
-from consilience.privacy import Budget, Epsilon, Neighbours, NoiseSource, Rho
+from consilience.privacy import Budget, Epsilon, Neighbours, Rho
 from consilience.privacy.sensitivity import cell_score
 from consilience.progress import Progress, Step
 from consilience.records import Dataset
@@ -156,19 +157,33 @@ class Chooser:
     game: Game
     counts: CliqueVector
     total: int
-    source: NoiseSource
+    call: Call
     neighbours: Neighbours
 
-    def choose(self, records: Ints, epsilon: Epsilon, draws: int = 1) -> Choice:
+    def choose(self, number: int, records: Ints, epsilon: Epsilon, draws: int = 1) -> Choice:
         """Cells and signs s, P in proportion to exp(epsilon s (count - N a) / 2), a the answers of the records.
 
-        Counts times the number of records are whole numbers, and so is all that is compared.
+        Counts times the number of records are whole numbers, and so is all that is compared. What was chosen before is not
+        chosen again: the records are public, so they are made anew and found to be the same.
         """
         times = len(records)
         cells, answers = self.game.cells(records)
-        scores = self.game.scores(self.counts, times, cells, answers, self.total)
-        sensitivity = times * cell_score(self.neighbours)
-        drawn = [self.source.select(scores, sensitivity, epsilon) for _ in range(draws)]
+
+        def draw() -> Piece:
+            scores = self.game.scores(self.counts, times, cells, answers, self.total)
+            change = times * cell_score(self.neighbours)
+            drawn = [self.call.noise.select(scores, change, epsilon) for _ in range(draws)]
+            return {"cells": cells, "answers": answers, "chosen": np.array(drawn, np.int64)}
+
+        piece = self.call.piece(number, draw)
+        if not (
+            np.array_equal(piece["cells"], cells) and np.array_equal(piece["answers"], answers)
+        ):
+            raise ConsilienceError(
+                "what was chosen must belong to these records, it belongs to others: go on with the version of Consilience and "
+                "the kind of machine that began"
+            )
+        drawn = piece["chosen"].tolist()
         chosen, signs = np.array([chosen_cell(j, self.game.layout.cells) for j in drawn]).T
         beta = float(epsilon.value) * self.total / 2
         return Choice(beta, cells, answers / times, chosen, signs)
@@ -225,7 +240,7 @@ class CalibratedGame(Calibrated[M]):
         domain, cliques = self.workload.domain, self.workload.cliques
         counts = call.counts(cliques)
         neighbours = self.budget.neighbours
-        chooser = Chooser(Game(self.workload), counts, call.records, call.noise, neighbours)
+        chooser = Chooser(Game(self.workload), counts, call.records, call, neighbours)
         choices: list[Choice] = []
         made: list[Ints] = []
         for number, (choice, records) in enumerate(self.play(chooser), 1):

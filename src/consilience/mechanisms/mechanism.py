@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
@@ -130,6 +130,29 @@ class Result:
         return f"Result({self.mark}; {self.model!r})"
 
 
+Piece = dict[str, NDArray[Any]]
+"""Arrays by name: as much as a mechanism draws at once."""
+
+
+class Tape:
+    """What one payment has drawn so far, piece by piece; in memory here, on disk in a release (`release.drawn`)."""
+
+    paid = False
+    """Whether the cost was reserved before: then it is neither asked for nor charged again."""
+
+    def __init__(self, pieces: Iterable[Piece] = ()) -> None:
+        self.pieces = list(pieces)
+
+    def pay(self, ledger: Ledger | None, cost: Cost, description: str) -> None:
+        """Reserve the cost, durably, before the first piece is drawn."""
+        if ledger is not None:
+            ledger.reserve(cost, description)
+
+    def keep(self, piece: Piece) -> None:
+        """Called with a piece before it is used for anything, and before the next is drawn."""
+        self.pieces.append(piece)
+
+
 class Mechanism(ABC):
     """Frozen settings of a private release."""
 
@@ -185,9 +208,13 @@ class Calibrated(ABC, Generic[M]):
         noise: NoiseSource | None = None,
         ledger: Ledger | None = None,
         progress: Progress | None = None,
+        tape: Tape | None = None,
     ) -> Release:
-        """The private half of a call: spends `cost`, and returns what may be published."""
-        return self.draw(Call(self, data, noise, ledger, progress or quiet))
+        """The private half of a call: spends `cost`, and returns what may be published.
+
+        tape: takes what is drawn, piece by piece; pieces that are on it were drawn before and are not drawn again.
+        """
+        return self.draw(Call(self, data, noise, ledger, progress or quiet, tape))
 
     def reconstruct(self, release: Release, *, progress: Progress | None = None) -> Result:
         """The free half of a call: never sees data, can be repeated."""
@@ -217,7 +244,8 @@ class Calibrated(ABC, Generic[M]):
 class Call:
     """One call of a calibrated mechanism on a table. Once it is made, all that can be refused without counting was refused.
 
-    `counts` is the only way to the table, and reserves the cost before it returns: nothing can be drawn that is not on record.
+    `counts` is the only way to the table, and pays before it returns: nothing can be drawn that is not on record. `piece` is what
+    is drawn then.
     """
 
     def __init__(
@@ -227,14 +255,16 @@ class Call:
         noise: NoiseSource | None,
         ledger: Ledger | None,
         progress: Progress,
+        tape: Tape | None = None,
     ) -> None:
         check_source(data, ready.domain, ready.budget.neighbours)
-        self.noise = check_call(ready.cost, noise, ledger)
+        tape = tape or Tape()
+        self.noise = check_call(ready.cost, noise, ledger, paid=tape.paid)
         self.progress = progress
         self.records = data.records
         """Number of rows, for what is drawn; `total` may be published."""
         self.total = data.records if ready.budget.neighbours.total_public else None
-        self._ready, self._data, self._ledger = ready, data, ledger
+        self._ready, self._data, self._ledger, self._tape = ready, data, ledger, tape
 
     def __reduce_ex__(self, protocol: object) -> Any:
         """Neither copied nor pickled: a copy would draw again for one payment, and a file would hold exact counts."""
@@ -245,9 +275,19 @@ class Call:
     def counts(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
         """Exact counts of these marginals, once the cost of the call is reserved."""
         counted = exact_counts(self._data, cliques)
-        if self._ledger is not None:
-            self._ledger.reserve(self._ready.cost, str(self._ready))
+        self._tape.pay(self._ledger, self._ready.cost, str(self._ready))
         return counted
+
+    @property
+    def drawn(self) -> tuple[Piece, ...]:
+        """Pieces that are on the tape."""
+        return tuple(self._tape.pieces)
+
+    def piece(self, number: int, draw: Callable[[], Piece]) -> Piece:
+        """The piece of this number: from the tape if it was drawn before, else drawn now and kept before it is used."""
+        if number == len(self._tape.pieces):
+            self._tape.keep(draw())
+        return self._tape.pieces[number]
 
     def release(self, measurements: Iterable[Measurement]) -> Release:
         """What was measured, with what it cost."""
@@ -270,13 +310,15 @@ def check_budget(budget: Budget) -> None:
         )
 
 
-def check_call(cost: Cost, noise: NoiseSource | None, ledger: Ledger | None) -> NoiseSource:
+def check_call(
+    cost: Cost, noise: NoiseSource | None, ledger: Ledger | None, *, paid: bool = False
+) -> NoiseSource:
     """The source of noise to use, once it is clear that the ledger would take the cost."""
     chosen = SecureNoise() if noise is None else noise
     if not isinstance(chosen, NoiseSource):
         raise NoiseError(f"noise must be a NoiseSource, got {noise!r}; leave it out for a release")
     if ledger is None:
-        if chosen.private:
+        if chosen.private and not paid:
             _warn_uncounted()
         return chosen
     if not isinstance(ledger, Ledger):
@@ -286,7 +328,8 @@ def check_call(cost: Cost, noise: NoiseSource | None, ledger: Ledger | None) -> 
             "a ledger records private releases, got seeded noise; leave out ledger= for an "
             "experiment, or noise= for a release; nothing was spent"
         )
-    ledger.check(cost)
+    if not paid:
+        ledger.check(cost)
     return chosen
 
 

@@ -3,7 +3,8 @@
 Each residual z_t (see below) is measured on its own. With A the product of n_i I - 1 1^T over the
 attributes of t, A M_t x is a vector of whole numbers, n_t times the residual. Independent discrete Gaussian noise of
 parameter n_t sigma_t on it costs what Gaussian noise costs on any integer vector, rho = D^2 / (2 n_t^2 sigma_t^2) with D
-the L2 sensitivity of A M_t. Under add-remove D^2 / n_t^2 = d_t / n_t, which is the price of the continuous mechanism.
+the L2 sensitivity of A M_t. Under add-remove D^2 / n_t^2 = d_t / n_t, which is the price of the continuous mechanism, and prices
+add up. Under replace-one no change of a row is the worst for every residual, and all are priced together (`residual_family`).
 # Paper: noise H N(0, I) on H M_t x, H the differences of neighbouring cells. Here: noise on A M_t x; centred, it is the same law
 # up to its being discrete, and what centring removes is noise alone.
 """
@@ -42,10 +43,13 @@ from consilience.privacy import (
     MuSquared,
     Neighbours,
     Rho,
+    Sigma,
     gaussian_sigma,
+    residual_sigmas,
     residuals,
 )
 from consilience.privacy.noise import checked_width
+from consilience.privacy.sensitivity import MOST_JOINT
 from consilience.solvers.planner import Plan
 
 
@@ -75,8 +79,12 @@ class ResidualPlanner(Mechanism):
         noise = ResidualPlan.of(self.workload, budget.neighbours)
         domain = self.workload.domain
         check_parts_fit(domain, noise.cliques, self.fit.memory, "the tables of the residuals")
-        parts = _with_noise(noise, budget)
-        cost = Cost.sum(budget.neighbours, _costs(parts, budget.neighbours))
+        attributes = sum(n > 1 for n in domain.shape)
+        if budget.neighbours.value == "replace-one" and attributes <= MOST_JOINT:
+            parts, cost = _priced_together(noise, budget)
+        else:
+            parts = _with_noise(noise, budget)
+            cost = Cost.sum(budget.neighbours, _costs(parts, budget.neighbours))
         variance = np.array([part.stddev**2 for part in parts])
         precision = noise.equivalent_precisions(variance)
         cliques = [c for c, u in zip(noise.lattice.subsets, precision, strict=True) if c and u > 0]
@@ -186,6 +194,41 @@ def _with_noise(noise: ResidualPlan, budget: Budget) -> list[Part]:
         Part(clique, widths[kind], Residual(shape))
         for clique, shape, kind in zip(noise.cliques, shapes, kinds, strict=True)
     ]
+
+
+def _priced_together(noise: ResidualPlan, budget: Budget) -> tuple[list[Part], Cost]:
+    """The widths of the plan, all as much narrower as the price of all residuals together allows.
+
+    The number of rows, where it is not public, is no residual: it has its share of the budget to itself.
+    """
+    domain, neighbours = noise.workload.domain, budget.neighbours
+    sizes = domain.shape
+    members = [clique for clique in noise.cliques if clique]
+    capacity = budget.capacity
+    shapes = [domain.shape_of(clique) for clique in noise.cliques]
+    widths: dict[Clique, Sigma] = {}
+    costs: list[Cost] = []
+    if len(members) < len(noise.cliques):
+        shares = noise.shares
+        alone, capacity = capacity.split([float(shares[0]), float(shares[1:].sum())])
+        assert isinstance(alone, Rho | MuSquared)
+        widths[()] = gaussian_sigma(Residual(()).sensitivity(neighbours), alone)
+        costs.append(Cost.gaussian(Residual(()).sensitivity(neighbours), widths[()]))
+    assert isinstance(capacity, Rho | MuSquared)
+    if members:
+        family = [tuple(domain.position(a) for a in clique) for clique in members]
+        plan = dict(zip(noise.cliques, np.sqrt(noise.variance).tolist(), strict=True))
+        wanted = [plan[clique] * domain.size(clique) for clique in members]
+        found = residual_sigmas(neighbours, sizes, family, wanted, capacity)
+        widths |= zip(members, found, strict=True)
+        costs.append(Cost.residuals(neighbours, sizes, family, found))
+    for width in widths.values():
+        checked_width(width)
+    parts = [
+        Part(clique, widths[clique], Residual(shape))
+        for clique, shape in zip(noise.cliques, shapes, strict=True)
+    ]
+    return parts, Cost.sum(neighbours, costs)
 
 
 def _costs(parts: Iterable[Part], neighbours: Neighbours) -> Iterator[Cost]:

@@ -7,14 +7,16 @@ that is interrupted after its charge is lost: it is never drawn again.
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Clique, Workload, maximal
 from consilience.errors import BudgetError, ConsilienceError, MeasurementError
@@ -25,9 +27,11 @@ from consilience.mechanisms.mechanism import (
     Calibrated,
     Call,
     M,
+    Piece,
     Release,
     Result,
     Source,
+    Tape,
 )
 from consilience.model import Fit, Model
 from consilience.privacy import (
@@ -36,6 +40,7 @@ from consilience.privacy import (
     Ledger,
     Neighbours,
     NoiseSource,
+    Scale,
     Sigma,
     weighted_l1_score,
 )
@@ -130,6 +135,8 @@ class Run(Iterator[Round]):
         self._ask: Ask | None = None
         self._measured: Clique | None = None
         self._began = perf_counter()
+        for piece in call.drawn:
+            self._restore(piece)
 
     @property
     def release(self) -> Release:
@@ -183,9 +190,8 @@ class Run(Iterator[Round]):
         self._meter.charge(ask.cost(self._meter.reserved.neighbours))
         self._ask = None  # charged, so it is never asked again
         self.begun += 1
-        clique = ask.candidates[self._choose(ask, scores)]
-        self._measurements.append(self._measure(clique, ask.width))
-        self._measured = clique
+        piece = self._call.piece(len(self._measurements), lambda: self._drawn(ask, scores))
+        self._measured = self._take(piece)
         fitted = self.model
         assert fitted is not None
         number = len(self._measurements)
@@ -234,19 +240,58 @@ class Run(Iterator[Round]):
         sensitivity = weighted_l1_score(self._meter.reserved.neighbours, ask.weights)
         return self._call.noise.select(scores, sensitivity, ask.selection)
 
-    def _measure(self, clique: Clique, width: Width) -> Measurement:
+    def _drawn(self, ask: Ask, scores: Buffer) -> Piece:
+        """The choice and the noisy table of a round, with what they cost."""
+        clique = ask.candidates[self._choose(ask, scores)]
+        values = self._measure(clique, ask.width)
+        about = {
+            "clique": clique,
+            "law": "gaussian" if isinstance(ask.width, Sigma) else "laplace",
+            "width": ask.width.value.hex(),
+            "selection": None if ask.selection is None else str(ask.selection.value),
+            "share": None if self.share is None else str(self.share),
+        }
+        text = json.dumps(about, ensure_ascii=False).encode()
+        return {"values": values, "about": np.frombuffer(text, np.uint8)}
+
+    def _measure(self, clique: Clique, width: Width) -> NDArray[np.int64]:
         exact = self._counts[clique].astype(np.int64)
         if isinstance(width, Sigma):
-            noisy = self._call.noise.discrete_gaussian(exact, width)
-            return Measurement(clique, noisy.values, stddev=stddev(width), noise="gaussian")
-        noisy = self._call.noise.discrete_laplace(exact, width)
-        return Measurement(clique, noisy.values, stddev=stddev(width), noise="laplace")
+            return self._call.noise.discrete_gaussian(exact, width).values
+        return self._call.noise.discrete_laplace(exact, width).values
+
+    def _take(self, piece: Piece) -> Clique:
+        """A drawn round becomes a measurement."""
+        about = _about(piece)
+        clique, width = self._counts.domain.clique(about["clique"]), _width_of(about)
+        made = Measurement(clique, piece["values"], stddev=stddev(width), noise=about["law"])
+        self._measurements.append(made)
+        return clique
+
+    def _restore(self, piece: Piece) -> None:
+        """A round that an earlier process drew under the same reservation, charged as it was then."""
+        about = _about(piece)
+        selection = about["selection"]
+        ask = Ask((), _width_of(about), None if selection is None else Epsilon(Fraction(selection)))
+        self._meter.charge(ask.cost(self._meter.reserved.neighbours))
+        self.begun += 1
+        self.share = None if about["share"] is None else Fraction(about["share"])
+        self._take(piece)
 
     def _report(self, number: int) -> None:
         total = self._number_of_rounds
         each = (perf_counter() - self._began) / number
         left = None if total is None else each * (total - number)
         self._call.progress(Step("rounds", number, total, left))
+
+
+def _about(piece: Piece) -> dict[str, Any]:
+    return json.loads(piece["about"].tobytes())
+
+
+def _width_of(about: Mapping[str, Any]) -> Width:
+    value = float.fromhex(about["width"])
+    return Sigma(value) if about["law"] == "gaussian" else Scale(value)
 
 
 class CalibratedAdaptive(Calibrated[M]):
@@ -291,9 +336,13 @@ class CalibratedAdaptive(Calibrated[M]):
         noise: NoiseSource | None = None,
         ledger: Ledger | None = None,
         progress: Progress | None = None,
+        tape: Tape | None = None,
     ) -> Run:
-        """Count every candidate and reserve the whole cost; the run that comes back has drawn nothing yet."""
-        return self._run(Call(self, data, noise, ledger, progress or quiet))
+        """Count every candidate and reserve the whole cost; the run that comes back has drawn nothing yet.
+
+        tape: as of `measure`; a run goes on after the rounds that are on it.
+        """
+        return self._run(Call(self, data, noise, ledger, progress or quiet, tape))
 
     def _run(self, call: Call) -> Run:
         check_useful(self.least_noise, call.total)

@@ -8,7 +8,7 @@ asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import TypeVar
 
@@ -17,7 +17,13 @@ from scipy.optimize import brentq
 from consilience.errors import BudgetError
 from consilience.privacy.accounting import gaussian_mu_squared
 from consilience.privacy.cost import SMOOTHING, Cost
-from consilience.privacy.sensitivity import Neighbours, Sensitivity, checked_weights, marginals
+from consilience.privacy.sensitivity import (
+    Neighbours,
+    Sensitivity,
+    checked_weights,
+    marginals,
+    residual_family,
+)
 from consilience.privacy.units import (
     Amount,
     Epsilon,
@@ -91,6 +97,36 @@ def _smoothed_root(w: list[float], c: float, share: MuSquared, squares: float) -
 
     top = squares / target
     return math.sqrt(floor + float(brentq(excess, top * 1e-9 / len(w), top * 1.01, rtol=1e-13)))  # pyright: ignore
+
+
+def residual_sigmas(
+    neighbours: Neighbours,
+    sizes: Sequence[int],
+    family: Sequence[tuple[int, ...]],
+    widths: Sequence[float],
+    share: Rho | MuSquared,
+) -> tuple[Sigma, ...]:
+    """sigma_t = s w_t for the residuals of a family, with the least s that the share allows them together.
+
+    zCDP: s^2 = D^2 / (2 rho), D^2 that of the stack over the widths. Gaussian accounting: s is found by bisection.
+    """
+    w = checked_weights(widths)
+
+    def sigmas(s: float) -> tuple[Sigma, ...]:
+        return tuple(Sigma(float_above(Fraction(s) * x)) for x in w)
+
+    def enough(s: float) -> bool:
+        return _within(Cost.residuals(neighbours, sizes, family, sigmas(s)), share)
+
+    squared = float(residual_family(neighbours, sizes, family, [x * x for x in w]))
+    if isinstance(share, Rho):
+        return sigmas(_enough_noise(math.sqrt(squared / (2 * _positive(share).value)), enough))
+    mu_squared = float(_positive(_gaussian_share(share)).value)
+    low = math.sqrt(squared / mu_squared)  # without smoothing
+    high = math.sqrt(squared / mu_squared + float(SMOOTHING / min(w) ** 2)) * (1 + 1e-12)
+    while high / low > 1 + 1e-12 and low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return sigmas(_enough_noise(high, enough))
 
 
 def analytic_gaussian_sigma(sensitivity: Sensitivity, epsilon: Epsilon, delta: Real) -> Sigma:

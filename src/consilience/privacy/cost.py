@@ -14,13 +14,14 @@ and lemma 1, are in docs/privacy.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 from consilience.errors import BudgetError
-from consilience.privacy.sensitivity import Neighbours, Sensitivity
+from consilience.privacy.sensitivity import Neighbours, Sensitivity, residual_family
 from consilience.privacy.units import (
     Epsilon,
     MuSquared,
@@ -93,6 +94,24 @@ class Cost:
             "gaussian", round_up(d / (2 * variance)), mu_squared=smooth, cells=sensitivity.cells
         )
         return cls(sensitivity.neighbours, (spend,))
+
+    @classmethod
+    def residuals(
+        cls,
+        neighbours: Neighbours,
+        sizes: Sequence[int],
+        family: Sequence[tuple[int, ...]],
+        sigmas: Sequence[Sigma],
+    ) -> Cost:
+        """Discrete Gaussian noise on every residual of a family, each with its own sigma: one person moves them together."""
+        variances = [Fraction(require(s, Sigma, "Gaussian noise").value) ** 2 for s in sigmas]
+        smooth = None
+        if min(variances) > SMOOTHING:
+            less = [v - SMOOTHING for v in variances]
+            smooth = round_up(residual_family(neighbours, sizes, family, less))
+        rho = round_up(residual_family(neighbours, sizes, family, variances) / 2)
+        cells = sum(prod(sizes[i] for i in t) for t in family)
+        return cls(neighbours, (Spend("gaussian", rho, mu_squared=smooth, cells=cells),))
 
     @classmethod
     def adaptive(cls, neighbours: Neighbours, rho: Rho) -> Cost:

@@ -22,7 +22,7 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -52,6 +52,8 @@ class Entry:
     time: str
     description: str
     cost: Cost
+    digest: str = ""
+    """Of it and of all that came before: no two entries have the same."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,14 @@ class Ledger:
         """Refuse now what `reserve` would refuse; spends nothing."""
         _refuse_beyond(self.read(), cost)
 
-    def reserve(self, cost: Cost, description: str) -> Entry:
-        """Spend `cost`, durably, or raise and spend nothing. Call it before any noise is drawn."""
+    def reserve(
+        self, cost: Cost, description: str, note: Callable[[Entry], None] | None = None
+    ) -> Entry:
+        """Spend `cost`, durably, or raise and spend nothing. Call it before any noise is drawn.
+
+        note: is given the entry just before it is committed. What it writes down tells later, with `holds`, whether it was:
+        no moment is left at which something is paid for and nobody knows what.
+        """
         if not isinstance(cost, Cost) or not cost.spends:
             raise BudgetError(f"a reservation must have a Cost that is not empty, got {cost!r}")
         with self._transaction("BEGIN IMMEDIATE") as db:
@@ -141,7 +149,14 @@ class Ledger:
             digest = _digest(digest, *row)
             db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?)", (*row, digest))
             db.execute("UPDATE head SET entries = ?, digest = ?", (number, digest))
-        return Entry(number, now, str(description), cost)
+            entry = Entry(number, now, str(description), cost, digest)
+            if note is not None:
+                note(entry)
+        return entry
+
+    def holds(self, digest: str) -> bool:
+        """Whether the entry of this digest was paid."""
+        return any(hmac.compare_digest(e.digest, digest) for e in self.read().entries)
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
@@ -188,7 +203,7 @@ class Ledger:
                 if digest != stored:
                     raise self._damaged(f"entry {row[0]} does not match its digest")
                 cost = Cost.from_record(total.neighbours, json.loads(row[3]))
-                entries.append(Entry(row[0], row[1], row[2], cost))
+                entries.append(Entry(row[0], row[1], row[2], cost, digest))
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, LedgerError):
                 raise

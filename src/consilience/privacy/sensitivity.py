@@ -16,6 +16,7 @@ so a change has the L1 norm of m rows and the L2 norm of one row m times; convex
     number of rows                      m                   m - 1 (public for m = 1)
     integer matrix A x  L1 / L2^2       m / m^2 times the columns' largest   2 / 2 (A >= 0) or 4 times that
     n_t residual_t x    L2^2            m^2 prod n (n - 1)  2 k / (k - 1) times that, k = min n
+    all of them, each over its width    their sum           the largest sum over who differs where (`residual_family`)
 
 No other module states a sensitivity.
 """
@@ -23,7 +24,7 @@ No other module states a sensitivity.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
@@ -229,6 +230,55 @@ def residuals(neighbours: Neighbours, sizes: Iterable[int]) -> Sensitivity:
         square = 2 * square * min(n) // (min(n) - 1)
     whole = _of_unit(relation, c * l1, square, 0)
     return Sensitivity(relation, whole.l1, whole.l2_squared, prod(n))
+
+
+MOST_JOINT = 18
+"""Attributes up to which every way in which two rows can differ is looked at, 2^18 of them."""
+_FLOATS = Fraction(1, 10**12)
+"""More than floating point loses of the sum of all terms in so many additions and products of numbers up to one."""
+
+
+def residual_family(
+    neighbours: Neighbours,
+    sizes: Sequence[int],
+    family: Sequence[tuple[int, ...]],
+    variances: Sequence[Fraction],
+) -> Fraction:
+    """L2^2 of the stack of A_t x / w_t, A_t as in `residuals`: family lists the positions t in `sizes`, variances the w_t^2.
+
+    A row that is added brings a column of every A_t, of the same norm whatever the row: L2^2 adds up. Two rows that differ in
+    the attributes D are apart, in A_t, by
+
+        ||a - a'||^2 = 2 n_t (d_t - <a, a'> / n_t) = 2 n_t d_t (1 - prod_{i in t and D} h_i),    h_i = -1 / (n_i - 1),
+
+    so that the whole stack is apart by S - sum_t c_t prod_{i in t and D} h_i, where c_t = 2 n_t d_t / w_t^2 and S is their sum.
+    No D is the worst for every t: of a 2 x 2 table, both attributes together differ most if only one of them does, and each alone
+    most if it does. So all D are looked at, by one pass over the sums per attribute; beyond `MOST_JOINT` attributes the
+    largest of each residual are added up, which is never less. Replacing p rows of a unit by q others is, for q <= p, q
+    replacements and p - q removals. A removal moves the stack by less than a replacement can (on average over all rows a'
+    the products vanish, so the largest is at least S, which is twice what a removal moves, squared): the worst is m replacements
+    alike. How many rows there are is `total`, and not part of the family.
+    """
+    relation = Neighbours.of(neighbours)
+    shapes = [tuple(operator.index(sizes[i]) for i in t) for t in family]
+    apart = sum(
+        (residuals(relation, n).l2_squared / v for n, v in zip(shapes, variances, strict=True)),
+        Fraction(0),
+    )
+    used = sorted({i for t in family for i in t})
+    if relation.value == "add-remove" or len(used) > MOST_JOINT:
+        return apart
+    terms = [2 * prod(k * (k - 1) for k in n) / v for n, v in zip(shapes, variances, strict=True)]
+    place = {i: axis for axis, i in enumerate(used)}
+    sums = np.zeros((2,) * len(used))
+    for t, term in zip(family, terms, strict=True):
+        sums[tuple(int(i in t) for i in place)] += float(term)
+    for i, axis in place.items():
+        without, within = np.take(sums, 0, axis), np.take(sums, 1, axis)
+        sums = np.stack([without + within, without - within / (sizes[i] - 1)], axis)
+    whole = sum(terms, Fraction(0))
+    joint = whole * (1 + _FLOATS) - Fraction(float(sums.min()))
+    return min(apart, relation.rows**2 * joint)
 
 
 def _whole(matrix: NDArray[np.int64]) -> NDArray[np.int64]:

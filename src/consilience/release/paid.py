@@ -4,6 +4,8 @@
         README.txt      what this is and how to go on
         asked.json      budget, workload, mechanism and settings, as they were asked for
         schema.toml     the declared columns
+        payment.json    which entry of which ledger pays for it (`drawn.py`)
+        drawn.bin       what is drawn, piece by piece (`drawn.py`)
         paid.npz        the noisy measurements (or choices), what they cost and what the ledger said; whole or not there
         lock            held by whoever works on it
         draft/          the folder in the making
@@ -29,13 +31,14 @@ from numpy.typing import NDArray
 from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema, read_schema
 from consilience.domain import Domain, Layout
-from consilience.errors import ConsilienceError, ReleaseError
+from consilience.errors import ConsilienceError, DataError, ReleaseError
 from consilience.measurements import Centring, Measurement, Query
 from consilience.measurements.selections import Selections
 from consilience.mechanisms import Calibrated, Release, SelectionRelease
 from consilience.model.packing import Arrays, QueryReader, QueryWriter
-from consilience.privacy import Cost
+from consilience.privacy import Cost, Ledger
 from consilience.privacy.ledger import sync_directory
+from consilience.release.drawn import Payment, TapeOnDisk, read_pieces
 
 SUFFIX = ".partial"
 ENDING = 1 << 20
@@ -46,7 +49,10 @@ README = """A release that was paid for and is not finished. Nothing has to be p
 
     consilience resume {name}
 
-makes the folder and removes this one. The measurements in paid.npz carry their noise already.
+makes the folder and removes this one. The measurements in paid.npz and drawn.bin carry their noise already. If it ended
+before all of them were drawn, it says so, and the table is needed for the rest, which was paid for as well:
+
+    consilience resume {name} --table TABLE
 """
 
 
@@ -91,7 +97,23 @@ class Paid:
 
     @property
     def kept(self) -> bool:
+        """Whether all that is needed to finish is here."""
         return (self.path / "paid.npz").exists()
+
+    @property
+    def payment(self) -> Payment | None:
+        """The payment, where it was made."""
+        payment = Payment.read(self.path)
+        return payment if payment is not None and payment.made else None
+
+    @property
+    def advice(self) -> str | None:
+        """How to go on with what was paid for, if anything was."""
+        if self.kept:
+            return f"consilience resume {self.path}"
+        if self.payment is not None:
+            return f"consilience resume {self.path} --table TABLE"
+        return None
 
     def keep(self, release: Release, about: Mapping[str, Any]) -> None:
         """Put the measurements on disk, all of them or none; what was kept before is replaced by it."""
@@ -127,18 +149,57 @@ class Unfinished:
     out: Path
     schema: Schema
     order: Mapping[str, Any]
-    about: Mapping[str, Any]
+    about: Mapping[str, Any] | None
+    """None where not everything was drawn."""
     arrays: Mapping[str, NDArray[Any]]
 
-    def release(self, ready: Calibrated[Any]) -> Release:
-        """The measurements, with what they cost: what was paid must be what the mechanism is calibrated to now."""
-        stated = self.about.get("paid")  # 0.1 did not write it down
-        if stated is not None and stated != paid_for(ready):
+    def check(self, ready: Calibrated[Any], stated: Mapping[str, Any] | None) -> None:
+        """Refuse unless what was paid is what the mechanism is calibrated to now."""
+        if stated is not None and stated != paid_for(ready):  # 0.1 did not write it down
             raise ReleaseError(
                 f"{str(self.paid.path)!r} must ask for what was paid for, {stated['calibrated']}, it asks for {ready}; "
                 "put asked.json back as it was written"
             )
+
+    def rest(
+        self, ready: Calibrated[Any], records: int, ledger: str | os.PathLike[str] | None
+    ) -> tuple[TapeOnDisk, Ledger | None]:
+        """The tape to go on with, whose pieces are not drawn again, and the ledger that paid for it."""
+        payment = Payment.read(self.paid.path)
+        if payment is None:
+            raise ReleaseError(
+                f"{str(self.paid.path)!r} was left by a version that draws everything at once, or with seeded noise; finish it "
+                "without the table"
+            )
+        self.check(ready, payment.stated["paid"])
+        rows = payment.stated["rows"]
+        if rows is not None and rows != records:
+            raise DataError(
+                f"the table must be the one that was paid for, which had {rows:,} rows, got one of {records:,}"
+            )
+        account = payment.account(None if ledger is None else Path(ledger))
+        return TapeOnDisk(self.paid.path, payment.stated, paid=True), account
+
+    def release(self, ready: Calibrated[Any]) -> Release:
+        """The measurements, with what they cost: what was paid must be what the mechanism is calibrated to now."""
+        self.check_drawn()
+        assert self.about is not None
+        self.check(ready, self.about.get("paid"))
         return _unpacked(self.schema.domain, self.about, self.arrays, ready.cost)
+
+    def check_drawn(self) -> None:
+        """Refuse to finish without the table what was not drawn."""
+        if self.about is None:
+            done = len(read_pieces(self.paid.path)[0])
+            drawn = (
+                f"after {done} piece{'s' if done > 1 else ''} of what"
+                if done
+                else "before anything"
+            )
+            raise ReleaseError(
+                f"{str(self.paid.path)!r} was paid for, and ended {drawn} was to be drawn; the table is needed to draw the rest, "
+                f"for the same payment: consilience resume {self.paid.path} --table TABLE"
+            )
 
 
 def paid_for(ready: Calibrated[Any]) -> dict[str, Any]:
@@ -166,10 +227,10 @@ def _locked(path: Path) -> IO[bytes]:
 def check_unpaid(out: Path) -> None:
     """Refuse to pay twice: what an earlier run left is named. One that had drawn nothing is cleared away."""
     paid = Paid(partial_of(out))
-    if paid.kept:
+    if paid.advice is not None:
         raise ReleaseError(
-            f"{str(paid.path)!r} holds a release that was paid for and not finished; finish it with: consilience resume "
-            f"{paid.path} (or move it away to pay again)"
+            f"{str(paid.path)!r} holds a release that was paid for and not finished; finish it with: {paid.advice} (or move it "
+            "away to pay again)"
         )
     if paid.path.exists() and (paid.path / "asked.json").exists():
         paid.taken().leave()  # an earlier run that has ended, not one that is at work
@@ -187,15 +248,13 @@ def read_unfinished(path: Path) -> Unfinished:
         raise ReleaseError(
             f"a release to be finished must be a folder that an interrupted release left, {str(path)!r} is not one"
         )
-    if not paid.kept:
+    if paid.advice is None:
         raise ReleaseError(
             f"{str(path)!r} holds no measurements: its release ended before noise was drawn; remove it and release again "
             "(consilience budget says what the ledger recorded)"
         )
     try:
-        with np.load(path / "paid.npz", allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        about = json.loads(arrays.pop("about").tobytes().decode())
+        about, arrays = _kept(path) if paid.kept else (None, {})
         order = json.loads((path / "asked.json").read_text(encoding="utf-8"))
         schema = read_schema(path / "schema.toml")
         out = path.with_name(order.pop("out"))
@@ -205,6 +264,12 @@ def read_unfinished(path: Path) -> Unfinished:
         what = (str(error).splitlines() or [type(error).__name__])[0]
         raise ReleaseError(f"{str(path)!r} must be as it was written, it is not: {what}") from error
     return Unfinished(paid, out, schema, order, about, arrays)
+
+
+def _kept(path: Path) -> tuple[dict[str, Any], Arrays]:
+    with np.load(path / "paid.npz", allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    return json.loads(arrays.pop("about").tobytes().decode()), arrays
 
 
 def _fill(path: Path, size: int) -> None:

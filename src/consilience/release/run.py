@@ -31,9 +31,10 @@ from consilience.errors import (
     UncountedWarning,
 )
 from consilience.mechanisms import Calibrated, CalibratedAdaptive, Mechanism, Release, Source
-from consilience.mechanisms.mechanism import check_budget
+from consilience.mechanisms.mechanism import Tape, check_budget
 from consilience.privacy import Budget, Ledger, NoiseSource
 from consilience.progress import Progress, Step, quiet
+from consilience.release.drawn import TapeOnDisk
 from consilience.release.facts import account_facts, readme, release_facts
 from consilience.release.folder import RESULTS, Published, check_target, write_release
 from consilience.release.paid import Paid, check_unpaid, paid_for, read_unfinished
@@ -101,6 +102,8 @@ def release(
     progress(Step("calibrating", 0))
     ready = order.mechanism.calibrate(budget)
     say(described(ready))
+    if budget.neighbours.unit is not None:
+        say(f"whose privacy: {budget.neighbours.per}")
     progress(Step("looking for values that the schema does not declare", 0))
     _check_table(table, declared, budget, strict, say)
     if budget.delta is not None and budget.delta * table.records > 1:
@@ -115,13 +118,19 @@ def release(
         with warnings.catch_warnings():
             if say is not _silent:  # it was said above
                 warnings.simplefilter("ignore", UncountedWarning)
-            noisy, standing = _measure(ready, table, noise, account, paid, progress)
+            tape = None
+            if noise is None or noise.private:
+                rows = table.records if budget.neighbours.total_public else None
+                tape = TapeOnDisk(paid.path, {"paid": paid_for(ready), "rows": rows})
+            noisy, standing = _measure(ready, table, noise, account, paid, tape, progress)
         return _finish(order, ready, noisy, standing, paid, target, progress, say)
 
 
 def resume(
     partial: Place,
     *,
+    table: Source | Callable[[Schema], Source] | None = None,
+    ledger: Place | None = None,
     out: Place | None = None,
     mechanism: Mechanism | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -129,16 +138,21 @@ def resume(
     progress: Progress | None = None,
     say: Say | None = None,
 ) -> Published:
-    """Finish a release that was paid for and interrupted: no table is read, nothing is spent.
+    """Finish a release that was paid for and interrupted: nothing is spent.
 
-    partial: the folder that it left beside its output. What costs no privacy may be changed: where the folder goes, how standard
-    errors are found, and the settings of the reconstruction ({"memory": "8 GB"}). mechanism: the one that was released, needed
-    only where it does not come with the package.
+    partial: the folder that it left beside its output. table: the table of the release (or what opens it by its schema), needed
+    where the release ended before all was drawn: the rest is drawn for the same payment, which the ledger must hold, and what was
+    drawn before is not drawn again. ledger: where it is now, if it was moved. MWEM and AIM can be finished without the table,
+    with the rounds that they had. What costs no privacy may be changed: where the folder goes, how standard errors are found, and
+    the settings of the reconstruction ({"memory": "8 GB"}). mechanism: the one that was released, needed only where it does not
+    come with the package.
     """
     progress, say = progress or quiet, say or _silent
     left = read_unfinished(Path(partial))
     target = left.out if out is None else Path(out)
     check_target(target)
+    if table is None:
+        left.check_drawn()
     order = Order.restore(left.schema, left.order, mechanism, settings or {}, errors)
     with keeping(left.paid.taken()) as paid:
         progress(Step("calibrating", 0))
@@ -148,7 +162,15 @@ def resume(
             raise ReleaseError(
                 f"the mechanism must be the one that was paid for, {left.order['calibrated']}, got {ready}"
             )
-        noisy, standing = left.release(ready), left.about["account"]
+        whole = left.about is not None and not isinstance(ready, CalibratedAdaptive)
+        if table is None or whole:
+            noisy, standing = left.release(ready), (left.about or {})["account"]
+        else:
+            source = table if isinstance(table, Source) else table(left.schema)
+            _check_table(source, left.schema, order.budget, False, say)
+            tape, account = left.rest(ready, source.records, ledger)
+            progress(Step("counting", 0))
+            noisy, standing = _measure(ready, source, None, account, paid, tape, progress)
         return _finish(order, ready, noisy, standing, paid, target, progress, say)
 
 
@@ -335,6 +357,7 @@ def _measure(
     noise: NoiseSource | None,
     ledger: Ledger | None,
     paid: Paid,
+    tape: Tape | None,
     progress: Progress,
 ) -> tuple[Release, dict[str, Any] | None]:
     """Pay and draw; what is drawn is on disk before anything else is done with it. Also what the ledger says now."""
@@ -343,11 +366,11 @@ def _measure(
         return None if ledger is None else account_facts(ledger.read())
 
     if not isinstance(ready, CalibratedAdaptive):
-        noisy = ready.measure(table, noise=noise, ledger=ledger, progress=progress)
+        noisy = ready.measure(table, noise=noise, ledger=ledger, progress=progress, tape=tape)
         account = standing()
         paid.keep(noisy, {"account": account, "paid": paid_for(ready)})
         return noisy, account
-    run = ready.start(table, noise=noise, ledger=ledger, progress=progress)
+    run = ready.start(table, noise=noise, ledger=ledger, progress=progress, tape=tape)
     about = {"account": (account := standing()), "paid": paid_for(ready)}
     kept = 0
     try:
@@ -366,10 +389,8 @@ def keeping(paid: Paid) -> Iterator[Paid]:
     try:
         yield paid
     except BaseException as error:
-        if paid.kept:
-            error.add_note(
-                f"what was paid for is kept, finish it with: consilience resume {paid.path}"
-            )
+        if paid.advice is not None:
+            error.add_note(f"what was paid for is kept, finish it with: {paid.advice}")
         else:
             paid.discard()
         raise

@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 import consilience.mechanisms.integer_queries
-import consilience.mechanisms.residual_planner
+import consilience.mechanisms.residual_parts
 import consilience.privacy.calibration
 import consilience.privacy.cost
 from consilience.domain import Domain, Workload, all_marginals
@@ -350,7 +350,7 @@ def test_half_the_sensitivity_is_found_out(neighbours, monkeypatch):
         return replace(true, l2_squared=true.l2_squared / 4)
 
     for module in (
-        consilience.mechanisms.residual_planner,
+        consilience.mechanisms.residual_parts,
         consilience.mechanisms.integer_queries,
     ):
         monkeypatch.setattr(module, "residuals", halved)
@@ -372,7 +372,7 @@ def test_add_remove_noise_under_replace_one_is_found_out(monkeypatch):
         return residual_family(Neighbours.ADD_REMOVE, *more)
 
     for module in (
-        consilience.mechanisms.residual_planner,
+        consilience.mechanisms.residual_parts,
         consilience.mechanisms.integer_queries,
     ):
         monkeypatch.setattr(module, "residuals", other)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import ClassVar
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, CliqueVector, Layout, maximal
+from consilience.domain import Buffer, Clique, CliqueVector, Domain, maximal
 from consilience.errors import ConsilienceError
 from consilience.fits.graph_fit import GraphFit, check_tolerance, masks_by_clique, model_of
-from consilience.measurements import SquaredLoss
+from consilience.measurements import Measurement, Measurements, SquaredLoss
 from consilience.measurements.evidence import Evidence
 from consilience.measurements.measurement import Noise
+from consilience.measurements.structured import centred
 from consilience.model.diagnostics import Trace
 from consilience.model.impossible import Masks, emptied, held
 from consilience.model.model import Model
 from consilience.model.out_of_model import project
-from consilience.progress import Progress
+from consilience.progress import Progress, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.feasible import inner_point, masks_of, respect
@@ -31,6 +33,15 @@ from consilience.solvers.split_problem import SplitProblem
 LEAST_TOLERANCE = 1e-3
 """A pulled fit is never solved more finely than this: how far it is pulled is an estimate itself."""
 SMALLEST = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """The number of records, the tables that a mixture expects, as distributions, and how far data may move each of them."""
+
+    total: float
+    tables: Mapping[Clique, Buffer]
+    freedom: Mapping[Clique, float]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,14 +90,28 @@ class LatentClasses(GraphFit):
         model = model_of(self, loss, graph, solution, plan, total_known, trace)
         return replace(model, mixture=mixture)
 
+    def look(
+        self,
+        domain: Domain,
+        measurements: Iterable[Measurement] | Measurements,
+        total: float | None = None,
+        progress: Progress | None = None,
+    ) -> Outlook:
+        """What these measurements say about each table of two attributes or more, before tables are made to agree."""
+        evidence = Evidence.of(SquaredLoss(domain, measurements, total))
+        prior = fit_prior(evidence, self.classes, self.seed, progress)
+        levels = _Levels(self, evidence, prior, progress or quiet)
+        levels.solution(RegionGraph.saturated(domain, evidence.cliques.maximal()), None)
+        return Outlook(evidence.total, levels.prior, levels.freedom)
+
     def _solved(
         self, loss: SquaredLoss, graph: RegionGraph, progress: Progress
     ) -> tuple[Solution, Mixture]:
         began = perf_counter()
         evidence = Evidence.of(loss)
         prior = fit_prior(evidence, self.classes, self.seed, progress)
-        levels = _Levels(self, evidence, prior, progress)
-        solution = levels.solution(graph, began)
+        solution = _Levels(self, evidence, prior, progress).solution(graph, began)
+        assert solution is not None
         return replace(solution, prior_strength=prior.pull), prior.larger
 
 
@@ -102,24 +127,27 @@ class _Levels:
         self.prior: dict[Clique, Buffer] = {}
         self.freedom: dict[Clique, float] = {}
 
-    def solution(self, graph: RegionGraph, began: float) -> Solution:
-        """The fit of the highest order, from those of all lower ones."""
+    def solution(self, graph: RegionGraph, began: float | None) -> Solution | None:
+        """The fit of the highest order, from those of all lower ones; None, with all priors known, where `began` is None."""
         domain, roots = self.evidence.domain, graph.root_cliques
-        highest = int(max(len(r) for r in roots))
-        single, free = one_ways(self.evidence, self.latent.pairs)
-        self.prior = {c: single[c] for c in single}
-        self.freedom = dict(zip(single.cliques, free.tolist(), strict=True))
-        below = RegionGraph.saturated(domain, single.cliques)
-        tau = single
+        highest = int(roots.sets.ranks.max())
+        tau, free = one_ways(self.evidence, self.latent.pairs)
+        self.prior = {c: tau[c] for c in tau}
+        self.freedom = dict(zip(tau.cliques, free.tolist(), strict=True))
+        below = RegionGraph.saturated(domain, tau.cliques)
         for order in range(2, highest + 1):
+            if order > 2:
+                below = self._graph(order - 1)
+                tau = self._tables(below, order - 1)
+            here = graph if order == highest else self._graph(order)
             known = PseudoMarginals.of(below, tau, tau.cliques)
-            last = order == highest
-            here = graph if last else self._graph(order)
             self._take(known, [r for r in here.root_cliques if len(r) == order])
-            tau, below = self._agreed(here, order, last, began), here
-            if last:
-                return tau
-        return self._agreed(graph, 1, True, began)
+        if began is None:
+            return None
+        _, path = self._path(graph, self.evidence)
+        tolerance = max(self.fit.tolerance, LEAST_TOLERANCE)
+        solution = path.solution(1.0, began, tolerance, self.progress)
+        return self._respected(graph, solution)
 
     def _graph(self, order: int) -> RegionGraph:
         kept = [t for t in self.evidence.lattice.subsets if 0 < len(t) <= order]
@@ -127,51 +155,47 @@ class _Levels:
 
     def _take(self, known: PseudoMarginals, cliques: list[Clique]) -> None:
         """The mixture's tables of these cliques, made to agree with the order below, and how far the fit may leave them."""
-        evidence, domain = self.evidence, self.evidence.domain
+        evidence, domain, masks = self.evidence, self.evidence.domain, self.fit.possible
         larger = len(cliques[0]) > 2
         start = (self.latent.larger if larger else self.latent.pairs).marginals(cliques)
-        masks = self.fit.possible
         found, _ = project(
             known, cliques, lambda c: emptied(domain, masks, c, start[c]), rough=True
         )
         prior = CliqueVector(start.layout, np.concatenate([t.reshape(-1) for t in found]))
-        noisy = self._noisy(prior)
         at = evidence.tables.layout.cliques.find(prior.cliques)
         unit = evidence.total * np.sqrt(np.maximum(evidence.precision[1 + at], 1e-300))
-        shape = np.array(domain.shape)
-        price = np.array([np.prod(1 - 1 / shape[list(c)]) for c in prior.cliques.sets])
-        free = freedoms(noisy, prior, unit, price)
+        share = evidence.lattice.dims[1 + at] / evidence.lattice.cells[1 + at]
+        free = freedoms(self._noisy(prior), prior, unit, share)
         self.prior |= {c: prior[c] for c in cliques}
         self.freedom |= dict(zip(prior.cliques, free.tolist(), strict=True))
 
     def _noisy(self, prior: CliqueVector) -> CliqueVector:
         """z_r + (b_r - C b_r): what was measured of the highest residual, with the lower orders of the prior."""
-        ours = CliqueVector(Layout(prior.domain, prior.cliques), prior.values.copy())
+        out = CliqueVector(prior.layout, prior.values.copy())
         residuals, n = self.evidence.residuals, self.evidence.total
-        for c in ours.cliques:
-            table = ours[c]
-            own = table.copy()
-            for axis in range(own.ndim):
-                own -= own.mean(axis=axis, keepdims=True)
-            table += residuals[c] / n - own
-        return ours
+        for c in out.cliques:
+            table = out[c]
+            table += residuals[c] / n - centred(table, table.ndim)
+        return out
 
-    def _agreed(self, graph: RegionGraph, order: int, last: bool, began: float) -> ...:
-        evidence = self.evidence if last else self.evidence.up_to(order)
-        problem = SplitProblem(graph, evidence)
-        roots = graph.root_cliques
-        tables = CliqueVector.from_tables(
-            evidence.domain, {r: np.maximum(self.prior[r], SMALLEST) for r in roots}
-        )
-        freedom = np.array([self.freedom[r] for r in problem.root_cliques])
-        path = PriorPath.towards(problem, tables, freedom)
-        if last:
-            solution = path.solution(
-                1.0, began, max(self.fit.tolerance, LEAST_TOLERANCE), self.progress
-            )
-            return self._respected(graph, solution)
+    def _tables(self, graph: RegionGraph, order: int) -> CliqueVector:
+        """The fit of a lower order, to a small part of its noise."""
+        problem, path = self._path(graph, self.evidence.up_to(order))
         path.go(1.0)
         return problem.vector(path.z())
+
+    def _path(self, graph: RegionGraph, evidence: Evidence) -> tuple[SplitProblem, PriorPath]:
+        problem = SplitProblem(graph, evidence)
+        masks = self.fit.possible
+        tables = CliqueVector.from_tables(
+            evidence.domain,
+            {
+                r: emptied(evidence.domain, masks, r, np.maximum(self.prior[r], SMALLEST))
+                for r in problem.root_cliques
+            },
+        )
+        freedom = np.array([self.freedom[r] for r in problem.root_cliques])
+        return problem, PriorPath.towards(problem, tables, freedom)
 
     def _respected(self, graph: RegionGraph, solution: Solution) -> Solution:
         masks = held(graph, self.fit.possible)

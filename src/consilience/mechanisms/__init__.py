@@ -16,6 +16,7 @@ from consilience.mechanisms.mechanism import (
     check_budget,
 )
 from consilience.mechanisms.mwem import MWEM, CalibratedMWEM
+from consilience.mechanisms.pilot import CalibratedPilot, Pilot
 from consilience.mechanisms.residual_planner import (
     CalibratedResidualPlanner,
     ResidualPlan,
@@ -35,6 +36,7 @@ __all__ = [
     "CalibratedFEM",
     "CalibratedHDMM",
     "CalibratedMWEM",
+    "CalibratedPilot",
     "CalibratedResidualPlanner",
     "CalibratedTables",
     "Call",
@@ -42,6 +44,7 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "Mechanism",
+    "Pilot",
     "Release",
     "ResidualPlan",
     "ResidualPlanner",

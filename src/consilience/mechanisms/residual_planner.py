@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -28,28 +27,20 @@ from consilience.fits import LeastSquares
 from consilience.measurements import Measurement
 from consilience.measurements.structured import centred
 from consilience.mechanisms.fixed import CalibratedParts, Part, check_parts_fit
-from consilience.mechanisms.integer_queries import Residual
 from consilience.mechanisms.mechanism import (
     Mechanism,
     Release,
     check_budget,
     check_workload,
 )
+from consilience.mechanisms.residual_parts import prices, residual_parts
 from consilience.model import Fit
 from consilience.privacy import (
     Budget,
     Cost,
     Epsilon,
-    MuSquared,
     Neighbours,
-    Rho,
-    Sigma,
-    gaussian_sigma,
-    residual_sigmas,
-    residuals,
 )
-from consilience.privacy.noise import checked_width
-from consilience.privacy.sensitivity import MOST_JOINT
 from consilience.solvers.planner import Plan
 
 
@@ -79,12 +70,10 @@ class ResidualPlanner(Mechanism):
         noise = ResidualPlan.of(self.workload, budget.neighbours)
         domain = self.workload.domain
         check_parts_fit(domain, noise.cliques, self.fit.memory, "the tables of the residuals")
-        attributes = sum(n > 1 for n in domain.shape)
-        if budget.neighbours.value == "replace-one" and attributes <= MOST_JOINT:
-            parts, cost = _priced_together(noise, budget)
-        else:
-            parts = _with_noise(noise, budget)
-            cost = Cost.sum(budget.neighbours, _costs(parts, budget.neighbours))
+        capacity = budget.capacity
+        parts, cost = residual_parts(
+            domain, noise.cliques, noise.variance, capacity, budget.neighbours
+        )
         variance = np.array([part.stddev**2 for part in parts])
         precision = noise.equivalent_precisions(variance)
         cliques = [c for c, u in zip(noise.lattice.subsets, precision, strict=True) if c and u > 0]
@@ -173,75 +162,6 @@ class CalibratedResidualPlanner(CalibratedParts[ResidualPlanner]):
         )
 
 
-def _with_noise(noise: ResidualPlan, budget: Budget) -> list[Part]:
-    """The least sigma for each residual's share; equal residuals are calibrated once."""
-    sizes = noise.workload.domain.sizes
-    known: dict[tuple[tuple[int, ...], float], int] = {}
-    kinds: list[int] = []
-    shapes = [tuple([sizes[a] for a in clique]) for clique in noise.cliques]
-    for shape, share in zip(shapes, noise.shares.tolist(), strict=True):
-        kinds.append(known.setdefault((tuple(sorted(shape)), share), len(known)))
-    times = np.bincount(kinds)
-    capacity = budget.capacity
-    amounts = capacity.split([share * int(n) for (_, share), n in zip(known, times, strict=True)])
-    widths = []
-    for (shape, _), amount, n in zip(known, amounts, times, strict=True):
-        each = amount * Fraction(1, int(n))
-        assert isinstance(each, Rho | MuSquared)
-        widths.append(gaussian_sigma(Residual(shape).sensitivity(budget.neighbours), each))
-        checked_width(widths[-1])
-    return [
-        Part(clique, widths[kind], Residual(shape))
-        for clique, shape, kind in zip(noise.cliques, shapes, kinds, strict=True)
-    ]
-
-
-def _priced_together(noise: ResidualPlan, budget: Budget) -> tuple[list[Part], Cost]:
-    """The widths of the plan, all as much narrower as the price of all residuals together allows.
-
-    The number of rows, where it is not public, is no residual: it has its share of the budget to itself.
-    """
-    domain, neighbours = noise.workload.domain, budget.neighbours
-    sizes = domain.shape
-    members = [clique for clique in noise.cliques if clique]
-    capacity = budget.capacity
-    shapes = [domain.shape_of(clique) for clique in noise.cliques]
-    widths: dict[Clique, Sigma] = {}
-    costs: list[Cost] = []
-    if len(members) < len(noise.cliques):
-        shares = noise.shares
-        alone, capacity = capacity.split([float(shares[0]), float(shares[1:].sum())])
-        assert isinstance(alone, Rho | MuSquared)
-        widths[()] = gaussian_sigma(Residual(()).sensitivity(neighbours), alone)
-        costs.append(Cost.gaussian(Residual(()).sensitivity(neighbours), widths[()]))
-    assert isinstance(capacity, Rho | MuSquared)
-    if members:
-        family = [tuple(domain.position(a) for a in clique) for clique in members]
-        plan = dict(zip(noise.cliques, np.sqrt(noise.variance).tolist(), strict=True))
-        wanted = [plan[clique] * domain.size(clique) for clique in members]
-        found = residual_sigmas(neighbours, sizes, family, wanted, capacity)
-        widths |= zip(members, found, strict=True)
-        costs.append(Cost.residuals(neighbours, sizes, family, found))
-    for width in widths.values():
-        checked_width(width)
-    parts = [
-        Part(clique, widths[clique], Residual(shape))
-        for clique, shape in zip(noise.cliques, shapes, strict=True)
-    ]
-    return parts, Cost.sum(neighbours, costs)
-
-
-def _costs(parts: Iterable[Part], neighbours: Neighbours) -> Iterator[Cost]:
-    """Equal parts are priced once."""
-    groups: dict[tuple[tuple[int, ...], float], list[Part]] = {}
-    for part in parts:
-        assert isinstance(part.query, Residual)
-        key = tuple(sorted(part.query.sizes)), part.width.value
-        groups.setdefault(key, []).append(part)
-    for members in groups.values():
-        yield members[0].cost(neighbours) * len(members)
-
-
 # -- The closed-form plan of ResidualPlanner: how precisely to measure each residual of a workload ---
 #
 # The residual of the marginal on t is what it says beyond its own lower-order marginals: z_t = C_t M_t x, where C_t
@@ -281,7 +201,7 @@ class ResidualPlan:
         measured = np.flatnonzero(wanted)
         n, d = lattice.cells[measured], lattice.dims[measured]
         value = d * n * lattice.importance(workload)[measured]
-        price = _prices(lattice, measured, neighbours)
+        price = prices(lattice.domain, [lattice.subsets[i] for i in measured], neighbours)
         variance = np.sqrt(price / value) * np.sqrt(value * price).sum()
         return cls(workload, neighbours, lattice, measured, price, variance)
 
@@ -350,20 +270,6 @@ class ResidualPlan:
         if self.neighbours.total_public:
             precision[0] = 0.0
         return precision
-
-
-def _prices(lattice: Subsets, measured: Rows, neighbours: Neighbours) -> Buffer:
-    """c_t: squared L2 sensitivity of each residual, of which there are as many as different tuples of sizes."""
-    sizes = lattice.domain.sizes
-    known: dict[tuple[int, ...], float] = {}
-    prices: list[float] = []
-    for i in measured:
-        shape = tuple(sorted([sizes[a] for a in lattice.subsets[i]]))
-        if shape not in known:
-            query = Residual(shape)
-            known[shape] = float(residuals(neighbours, shape).l2_squared) / query.unit**2
-        prices.append(known[shape])
-    return np.array(prices)
 
 
 def _fill_constant(lattice: Subsets, evidence: Buffer, importance: Buffer) -> None:

@@ -255,13 +255,12 @@ class PairEvidence:
         fit, judge = [], []
         for b in self.blocks:
             g = self._centred(rng.standard_normal(b.target.shape), b) / np.sqrt(b.weight)
-            g = g.astype(np.float32)
-            fit.append(
-                _Block(
-                    b.own, b.other, b.target + np.float32(c) * g, b.weight / np.float32(1 + c**2)
-                )
+            noisier, other = (
+                (b.target + c * g).astype(np.float32),
+                (b.target - g / c).astype(np.float32),
             )
-            judge.append(_Block(b.own, b.other, b.target - g / np.float32(c), b.weight))
+            fit.append(_Block(b.own, b.other, noisier, b.weight / np.float32(1 + c**2)))
+            judge.append(_Block(b.own, b.other, other, b.weight))
         spread_of = np.where(self.one_weight > 0, np.maximum(self.one_weight, 1e-30) ** -0.5, 0.0)
         g = rng.standard_normal(len(self.one)) * np.repeat(spread_of, self.sizes)
         one = (self.one + c * g).astype(np.float32)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from consilience.fits import (
         Fit,
         LaplaceLikelihood,
+        LatentClasses,
         LeastSquares,
         NormCut,
         PossibleCells,
@@ -56,6 +57,7 @@ __all__ = [
     "Domain",
     "Fit",
     "LaplaceLikelihood",
+    "LatentClasses",
     "LeastSquares",
     "Loss",
     "Measurement",
@@ -95,7 +97,7 @@ _HOMES = {
     "domain": ("CliqueVector", "Domain", "Workload", "all_marginals", "random_marginals"),
     "errors": ("ConsilienceError",),
     "fits": (
-        "Fit", "LaplaceLikelihood", "LeastSquares", "NormCut", "PossibleCells", "SelectionLikelihood", "Shrunk",
+        "Fit", "LaplaceLikelihood", "LatentClasses", "LeastSquares", "NormCut", "PossibleCells", "SelectionLikelihood", "Shrunk",
         "load", "plan", "reconstruct",
     ),
     "measurements": (

@@ -186,6 +186,7 @@ def model_of(
         solution.iterations,
         solution.seconds,
         solution.prior_strength,
+        solution.towards,
         solution.work,
         () if trace is None else trace.iterations,
     )

@@ -112,7 +112,7 @@ class LatentClasses(GraphFit):
         prior = fit_prior(evidence, self.classes, self.seed, progress)
         solution = _Levels(self, evidence, prior, progress).solution(graph, began)
         assert solution is not None
-        return replace(solution, prior_strength=prior.pull), prior.larger
+        return replace(solution, prior_strength=prior.pull, towards="latent classes"), prior.larger
 
 
 class _Levels:

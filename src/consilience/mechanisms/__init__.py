@@ -1,6 +1,7 @@
 """Mechanisms: a workload and a budget in, private measurements and a model out."""
 
 from consilience.mechanisms.aim import AIM, CalibratedAIM
+from consilience.mechanisms.auto import Auto
 from consilience.mechanisms.dual_query import CalibratedDualQuery, DualQuery
 from consilience.mechanisms.fem import FEM, CalibratedFEM
 from consilience.mechanisms.fixed import CalibratedTables, Gaussian, Laplace
@@ -29,6 +30,7 @@ __all__ = [
     "FEM",
     "HDMM",
     "MWEM",
+    "Auto",
     "Calibrated",
     "CalibratedAIM",
     "CalibratedAdaptive",

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -341,7 +342,7 @@ class Division:
         precision = np.array([known[c] for c in cliques])
         weight = np.array([self.importance[c] for c in cliques])
         cells = np.array([self.domain.size(c) for c in cliques])
-        part = np.array([np.prod([1 - 1 / self.domain[a] for a in c]) for c in cliques])
+        part = np.array([prod(1 - 1 / self.domain[a] for a in c) for c in cliques])
         deviation = precision**-0.5
         free = np.array([look.freedom[c] for c in cliques]) * deviation
         free = np.maximum(free, FLOOR * deviation**2 * np.sqrt(2 * cells) / look.total)

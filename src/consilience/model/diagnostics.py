@@ -26,6 +26,8 @@ class Diagnostics:
     seconds: float
     prior_strength: float | None = None
     """How strongly the fit was pulled towards its prior; None for a fit without one."""
+    towards: str = "independence"
+    """What a prior is."""
     work: float = 0.0
     """Visits of cells that the fit took, counted (solvers/work.py): what a refit costs, on every machine the same."""
     trace: tuple[Iteration, ...] = field(default=(), repr=False)
@@ -34,7 +36,7 @@ class Diagnostics:
     @property
     def prior(self) -> str | None:
         """What the answers are pulled towards, on purpose; None for a fit without a prior."""
-        return None if self.prior_strength is None else "independence"
+        return None if self.prior_strength is None else self.towards
 
     @property
     def gap(self) -> float:

@@ -38,6 +38,7 @@ from consilience.model.fit import Fit
 from consilience.progress import Iteration
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.mixture import Mixture
 from consilience.solvers.planner import Option, Plan
 from consilience.tree.answers import Backbone
 from consilience.tree.fit import TreeFit
@@ -187,6 +188,9 @@ def packed(model: Model) -> Arrays:
     tree, plan = model.tree, model.diagnostics.plan
     if tree is not None:
         arrays |= _pack_tree(model.domain, tree)
+    if model.mixture is not None:
+        arrays["class_weights"] = model.mixture.weights
+        arrays["class_probabilities"] = model.mixture.probabilities
     described = {
         "format": FORMAT,
         "version": VERSION,
@@ -316,6 +320,7 @@ def unpacked(
         ),
         **_fit(described, graph, arrays, fits),
         "tree": _tree(described.get("tree"), domain, arrays),
+        "mixture": _mixture(domain, arrays),
     }
 
 
@@ -430,6 +435,18 @@ def _tree(
     theta = CliqueVector(Layout(domain, fitted), _floats(arrays["tree_potentials"]))
     fit = TreeFit(support, tables, theta, float(given["misfit"]), int(given["steps"]))
     return Backbone(tuple(fitted), fit, bool(given["whole"]))
+
+
+def _mixture(domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Mixture | None:
+    if "class_weights" not in arrays:
+        return None
+    weights, shares = (_floats(arrays[f"class_{k}"]) for k in ("weights", "probabilities"))
+    if shares.shape != (sum(domain.shape), len(weights)) or not len(weights):
+        raise ConsilienceError("latent classes do not fit the domain")
+    sound = np.isfinite(weights).all() and np.isfinite(shares).all()
+    if not sound or weights.min() < 0 or shares.min() < 0 or abs(weights.sum() - 1) > 1e-6:
+        raise ConsilienceError("latent classes are no distribution")
+    return Mixture(domain, weights, shares)
 
 
 def _masks(cliques: list[list[str]], arrays: Mapping[str, NDArray[Any]]) -> dict[Clique, Any]:

@@ -199,9 +199,10 @@ class SampledRows:
     moved: float
     sweeps: int
     replaced: int
+    source: str = "backbone"
 
     def __str__(self) -> str:
-        how = "exactly from the model" if self.exact else "from the backbone"
+        how = "exactly from the model" if self.exact else f"from the {self.source}"
         lines = [
             f"{len(self.data):,} rows drawn {how}",
             f"mean total variation to the model's tables {self.distance:.2g} "
@@ -260,6 +261,7 @@ def sample_rows(
         moved,
         asked,
         replaced,
+        "backbone" if model.mixture is None else "latent classes",
     )
 
 
@@ -299,12 +301,15 @@ Draw = Callable[[int, np.random.Generator, Progress], RowCodes]
 
 def _distribution(model: Model, progress: Progress) -> tuple[Draw, int, bool]:
     """How to draw, in how many steps, and whether rows then follow the model: its own tree, its own tables where they make one,
-    else the backbone.
+    else its latent classes, else the backbone.
     """
     own = _own_tree(model.known) if model.tree is None else None
     if own is not None:
         tree, beliefs = own
         return partial(tree_rows, tree, beliefs), len(tree.cliques), True
+    if model.mixture is not None:
+        mixture = model.mixture
+        return lambda n, rng, _: mixture.rows(n, rng), 1, False
     backbone = model.prepare(progress)
     exact = backbone.whole and (model.tree is not None or backbone.misfit <= FITTED)
     return partial(fit_rows, backbone.fit), len(backbone.tree.cliques), exact

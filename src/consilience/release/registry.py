@@ -20,6 +20,7 @@ from consilience.fits import (
     FITS,
     Fit,
     LaplaceLikelihood,
+    LatentClasses,
     LeastSquares,
     NormCut,
     PossibleCells,
@@ -30,10 +31,12 @@ from consilience.mechanisms import (
     FEM,
     HDMM,
     MWEM,
+    Auto,
     DualQuery,
     Gaussian,
     Laplace,
     Mechanism,
+    Pilot,
     ResidualPlanner,
 )
 from consilience.privacy import Epsilon, Rho
@@ -42,6 +45,7 @@ from consilience.solvers.planner import TIME_LIMIT
 FIT_NAMES: Mapping[str, type[Fit]] = {
     "least-squares": LeastSquares,
     "shrunk": Shrunk,
+    "latent-classes": LatentClasses,
     "laplace-likelihood": LaplaceLikelihood,
     "norm-cut": NormCut,
     "possible-cells": PossibleCells,
@@ -74,6 +78,7 @@ class Entry:
 
 
 MECHANISMS: Mapping[str, Entry] = {
+    "auto": Entry(Auto, {}, "the best for the budget and the tables, by what is public"),
     "gaussian": Entry(
         Gaussian, {"weights": str}, "every table once, Gaussian noise; needs a delta or rho"
     ),
@@ -88,6 +93,7 @@ MECHANISMS: Mapping[str, Entry] = {
     "residual-planner": Entry(
         ResidualPlanner, {}, "the least total variance for Gaussian noise, many attributes"
     ),
+    "pilot": Entry(Pilot, {}, "a little of everything, then the rest where that says it helps"),
     "mwem": Entry(
         MWEM,
         {"rounds": int, "noise": str, "select_share": float, "allowance": str},

@@ -38,8 +38,8 @@ STRONGER = 1.25
 LARGER = 6.0
 """The pull of the mixture for larger tables where there is little noise: pairs are known then, and what counts is that it adds
 nothing to them that they do not say."""
-MEMBERS = 2
-"""Mixtures that are averaged."""
+MEMBERS, FEWER_MEMBERS = 4, 2
+"""Mixtures that are averaged, where the sum of sizes is EASY and beyond: what only one of them says is mostly noise."""
 STEPS, JUDGED_STEPS = 250, 120
 CLASSES, LEAST_CLASSES, JUDGED_CLASSES = 256, 32, 96
 """Of a fit, and of one that only compares pulls."""
@@ -96,9 +96,9 @@ def fit_prior(
 
     small = classes is None and 2 * len(data.one) <= EASY
     little = data.noise < LITTLE_NOISE
-    pairs = fitted(
-        pull, (2 if little and small else 1) * usual, (2 if little else 1) * STEPS, MEMBERS
-    )
+    members = MEMBERS if len(data.one) <= EASY else FEWER_MEMBERS
+    number, steps = (2 if little and small else 1) * usual, (2 if little else 1) * STEPS
+    pairs = fitted(pull, number, steps, members)
     if data.noise >= LEAST_NOISE:
         return LatentPrior(pairs, pairs, pull)
     return LatentPrior(pairs, fitted(LARGER, (4 if small else 1) * usual, 2 * STEPS, 1), pull)

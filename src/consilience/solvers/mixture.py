@@ -129,11 +129,11 @@ class Mixture:
         clique = self.domain.clique(attributes)
         return self.marginals([clique])[clique] if clique else np.ones(())
 
-    def rows(self, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def rows(self, n: int, rng: np.random.Generator) -> NDArray[np.int32]:
         """n rows of codes. The number of rows of each class, and of each value within a class, is rounded, not drawn."""
         counts = _systematic(self.weights[None, :], np.array([n]), rng)[0]
         owner = np.repeat(np.arange(self.classes), counts)
-        out = np.empty((n, len(self.domain)), np.int64)
+        out = np.empty((n, len(self.domain)), np.int32)
         for a, (lo, size) in enumerate(zip(self._first, self.domain.shape, strict=True)):
             share = self.probabilities[lo : lo + size].T
             values = _systematic(share, counts, rng)

@@ -27,6 +27,8 @@ class Solution:
     state: Any = field(default=None, repr=False)
     prior_strength: float | None = None
     """How strongly the fit was pulled towards its prior (solvers/prior.py); None without one."""
+    towards: str = "independence"
+    """What the prior is."""
     floor: float = 1e-300
     """An objective below this is as good as zero: noise-free data can be met exactly."""
     work: float = 0.0

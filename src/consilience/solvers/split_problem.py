@@ -22,6 +22,7 @@ from consilience.domain.rows import starts
 from consilience.errors import LossError, RegionGraphError
 from consilience.kernels import cells as kernels
 from consilience.measurements import SquaredLoss
+from consilience.measurements.evidence import Evidence
 from consilience.regions.lattice import alike
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.ties import Ties
@@ -97,7 +98,7 @@ class SplitProblem:
     def __init__(
         self,
         graph: RegionGraph,
-        loss: SquaredLoss,
+        loss: SquaredLoss | Evidence,
         possible: Mapping[Clique, Buffer] | None = None,
         absolute: bool = False,
         structure: Structure | None = None,

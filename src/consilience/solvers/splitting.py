@@ -97,7 +97,7 @@ def solve(
         status = out_of_iterations(run.iterations, gap, tolerance, Goal.GAP)
     return Solution(
         end.tau, end.objective, bound, end.violation, run.iterations, perf_counter() - began, status, "splitting",
-        last.iteration.state, None, found.floor * scale, last.iteration.visited,
+        last.iteration.state, floor=found.floor * scale, work=last.iteration.visited,
     )  # fmt: skip
 
 

@@ -1,0 +1,66 @@
+"""Auto: the mechanism that is expected to be closest, chosen from what is public: the budget, the tables asked for, their sizes.
+
+The data is never looked at for it. docs/choosing.md has the table that the choice rests on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from consilience.domain import Workload
+from consilience.fits import LatentClasses, LeastSquares, Shrunk
+from consilience.mechanisms.fixed import Gaussian, Laplace
+from consilience.mechanisms.hdmm import HDMM
+from consilience.mechanisms.mechanism import Calibrated, Mechanism, check_budget, check_workload
+from consilience.mechanisms.pilot import Pilot
+from consilience.mechanisms.residual_planner import ResidualPlanner
+from consilience.model import Fit
+from consilience.privacy import Budget, Epsilon, Rho
+
+LONGEST = 12_000
+"""Sum of sizes beyond which latent classes take minutes: tables are then pulled towards independence instead."""
+
+
+@dataclass(frozen=True, eq=False)
+class Auto(Mechanism):
+    """What measures a workload best under a budget; `choose` says what that is, and why.
+
+    fit: how it is reconstructed; the default gives way to another where noise or size ask for it.
+    """
+
+    workload: Workload
+    fit: Fit = LatentClasses()
+
+    def __post_init__(self) -> None:
+        check_workload(self.workload, self.fit)
+
+    def choose(self, budget: Budget) -> tuple[Mechanism, str]:
+        """The mechanism for a budget, and the reason in a line."""
+        check_budget(budget)
+        workload, fit = self.workload, self.fit
+        usual = isinstance(fit, LatentClasses)
+        if isinstance(budget.capacity, Epsilon):
+            plain = LeastSquares(memory=fit.memory, possible=fit.possible) if usual else fit
+            if len(workload) == 1:
+                return Laplace(workload, fit=plain), "one table under a pure epsilon"
+            why = "a pure epsilon is kept by Laplace noise; a delta of 1e-6 would allow much less noise"
+            return HDMM(workload, fit=plain), why
+        length = sum(workload.domain.shape)
+        if usual and length > LONGEST:
+            if not fit.possible:
+                fit = Shrunk(memory=fit.memory)
+            why = f"{length:,} values of all columns together are too many for latent classes"
+            return ResidualPlanner(workload, fit=fit), why
+        if not isinstance(budget.capacity, Rho):
+            return Gaussian(
+                workload, fit=fit
+            ), "Gaussian accounting adds up widths that are fixed beforehand"
+        used = {a for clique in workload for a in clique}
+        if max(len(c) for c in workload) <= 2 and len(workload) <= len(used):
+            return Gaussian(workload, fit=fit), "few tables, which need no pilot"
+        return Pilot(workload, fit=fit), "tables of several columns, which share strength"
+
+    def calibrate(self, budget: Budget) -> Calibrated[Any]:
+        """The chosen mechanism, calibrated."""
+        return self.choose(budget)[0].calibrate(budget)

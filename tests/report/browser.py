@@ -115,7 +115,7 @@ class Browser:
             time.sleep(0.05)
 
     def press(self, key: str) -> None:
-        codes = {"Tab": 9, "Enter": 13, " ": 32}
+        codes = {"Tab": 9, "Enter": 13, " ": 32, "Home": 36, "ArrowDown": 40}
         text = {"Enter": "\r", " ": " "}.get(key, "")
         for kind in ("keyDown", "keyUp"):
             typed = text if kind == "keyDown" else ""

@@ -109,3 +109,20 @@ def test_plan_and_compare_draw_pictures(folder: Path, tmp_path: Path) -> None:
         == 0
     )
     assert "validated RMSE, counts" in drawn.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("mechanism", ["fem", "dual-query"])
+def test_a_game_has_a_report_without_intervals(
+    folder: Path, tmp_path: Path, mechanism: str, capsys
+) -> None:
+    """Choices of cells have no standard errors; the page says so and has everything else."""
+    place = folder.parent
+    made = tmp_path / "game"
+    words = [str(place / "people.csv"), "--schema", str(place / "people.toml"), "--workload", "2"]
+    words += ["--epsilon", "2", "--delta", "1e-6", "--neighbours", "replace-one", "-o", "rounds=3"]
+    assert run("release", *words, "--mechanism", mechanism, "--out", str(made), "-q") == 0
+    assert run("report", str(made), "--rows", "100") == 0
+    text = (made / "report.html").read_text(encoding="utf-8")
+    assert "no noisy counts" in text
+    assert '"r":null' in text
+    assert "NaN" not in text.partition('id="themes"')[2].partition("<script>")[0]

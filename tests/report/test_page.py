@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import consilience as cs
+from consilience.domain import Domain
+from consilience.measurements import Measurement
 from consilience.mechanisms.mechanism import Result
+from consilience.progress import quiet
 from consilience.report import write_report
+from consilience.report.page import page as html_page
+from consilience.report.subject import subject_of
 from report.browser import Browser, browser, find_chromium
 from report.cases import BUDGET, DOMAIN, LABELS, result
 
@@ -19,9 +26,8 @@ needs_browser = pytest.mark.skipif(
     reason="needs Chromium: apt-get install chromium, or CONSILIENCE_CHROMIUM=/path/to/it",
 )
 PAIRS = 6
-CHARTS = (
-    5 + len(DOMAIN) + 2 * PAIRS
-)  # matrix, plan, convergence, residuals, rows; then a table each, pairs two
+FIXED = 5
+"""Charts of the page: matrix, plan, convergence, residuals, rows. A table has one more, a pair of attributes two."""
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +64,62 @@ def tab(program: Browser, page: Path) -> Browser:
 
 def draw_everything(tab: Browser) -> int:
     tab.run("void (location.hash = '#everything')")
-    tab.wait("document.querySelectorAll('.chart').length > 6")
     tab.wait("[...document.querySelectorAll('.chart')].every(c => c.dataset.drawn)")
     return tab.run("document.querySelectorAll('.chart').length")
+
+
+def choose(tab: Browser, name: str) -> None:
+    """Open a table as a reader does: find it in the list, and click."""
+    type_into(tab, "filter", "")
+    tab.run("document.querySelectorAll('#chips [aria-pressed=true]').forEach(c => c.click())")
+    tab.run(f"""(() => {{
+      const shelf = document.getElementById('listed');
+      const at = () => [...document.querySelectorAll('.option')].find(o => o.title === {name!r});
+      for (shelf.scrollTop = 0; !at() && shelf.scrollTop + shelf.clientHeight < shelf.scrollHeight;) {{
+        shelf.scrollTop += 100;
+        shelf.dispatchEvent(new Event('scroll'));
+      }}
+      at().click();
+    }})()""")
+    tab.wait("[...document.querySelectorAll('#detail .chart')].every(c => c.dataset.drawn)")
+
+
+def type_into(tab: Browser, where: str, text: str) -> None:
+    tab.run(
+        f"(() => {{ const f = document.getElementById({where!r}); f.value = {text!r}; f.dispatchEvent(new Event('input')); }})()"
+    )
+
+
+def names_listed(tab: Browser) -> list[str]:
+    return tab.run("[...document.querySelectorAll('.option')].map(o => o.title)")
+
+
+COLOURS = """(async () => {
+  const image = new Image();
+  image.src = 'data:image/png;base64,%s';
+  await image.decode();
+  const canvas = document.createElement('canvas');
+  [canvas.width, canvas.height] = [image.width, image.height];
+  const pen = canvas.getContext('2d');
+  pen.drawImage(image, 0, 0);
+  const seen = {}, pixels = pen.getImageData(0, 0, image.width, image.height).data;
+  for (let i = 0; i < pixels.length; i += 4) {
+    const colour = pixels.slice(i, i + 3).join(' ');
+    seen[colour] = (seen[colour] ?? 0) + 1;
+  }
+  return Object.values(seen).sort((a, b) => b - a);
+})()"""
+
+
+def pixels(tab: Browser, selector: str) -> list[int]:
+    """How many pixels of a part of the page have each colour, the most frequent first: what a reader sees, whatever drew it."""
+    tab.run(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
+    box = tab.run(
+        f"(({{x, y, width, height}}) => ({{x: x + scrollX, y: y + scrollY, width, height}}))"
+        f"(document.querySelector({selector!r}).getBoundingClientRect())"
+    )
+    taken = tab.call("Page.captureScreenshot", format="png", clip={**box, "scale": 1})
+    return tab.run(COLOURS % taken["data"])
 
 
 @needs_browser
@@ -72,19 +131,39 @@ def test_every_chart_is_drawn_without_a_word_in_the_console(
     tab.size(width, 844, mobile=width < 500)
     tab.scheme(scheme)
     tab.open(page.as_uri())
-    assert draw_everything(tab) == CHARTS
-    empty = "[...document.querySelectorAll('.chart')].filter(c => !c.querySelector('svg path, svg rect, canvas')).length"
-    assert tab.run(empty) == 0
+    assert draw_everything(tab) == FIXED + 2
+    drawn = 0
+    for name in ("age", "income", "age × sex", "sex × income"):
+        choose(tab, name)
+        for figure in range(tab.run("document.querySelectorAll('#detail .chart').length")):
+            tab.run(
+                f"[...document.querySelectorAll('#detail .chart')].forEach((c, i) => c.id = i === {figure} ? 'looked' : '')"
+            )
+            seen = pixels(tab, "#looked")
+            assert len(seen) > 20, "axes, words and marks in their colours"
+            assert sum(seen[1:]) > 0.05 * sum(seen), "and not only at the edge"
+            drawn += 1
+    assert drawn == 2 * 1 + 2 * 2
     assert tab.errors == []
-    assert {url.partition(":")[0] for url in tab.requests} == {"file"}
+    asked = {url.partition(":")[0] for url in tab.requests}
+    assert asked == {"file", "data"}, (
+        "nothing is fetched; the data are the pixels that were looked at"
+    )
     assert tab.run("document.documentElement.scrollWidth") <= width
 
 
 @needs_browser
+def test_a_chart_that_is_not_drawn_would_be_seen(tab: Browser) -> None:
+    """The check of pixels itself: an emptied chart does not pass."""
+    choose(tab, "age × sex")
+    tab.run("document.querySelector('#detail .chart').replaceChildren()")
+    assert len(pixels(tab, "#detail .chart")) < 5
+
+
+@needs_browser
 def test_charts_wait_until_they_are_seen(tab: Browser) -> None:
-    assert tab.run("document.querySelectorAll('details .chart').length") == 0
-    tab.wait("document.querySelectorAll('.chart[data-drawn]').length > 0 || scrollY === 0")
-    assert tab.run("document.querySelectorAll('.chart[data-drawn]').length") < 5
+    tab.wait("[...document.querySelectorAll('#detail .chart')].every(c => c.dataset.drawn)")
+    assert tab.run("document.querySelectorAll('.chart[data-drawn]').length") < FIXED + 2
 
 
 @needs_browser
@@ -104,18 +183,16 @@ def test_the_first_minute(tab: Browser, release: Result) -> None:
     assert "90 % interval" in said
     assert "NOT PRIVATE" in tab.run("document.querySelector('.alarm').innerText")
     tab.run("document.querySelector('.summary ol a').click()")
-    tab.wait("document.querySelector('details[open]')")
     first = tab.run("document.querySelector('.summary ol a').innerText")
-    assert tab.run("document.querySelector('details[open] .name').innerText") == first
+    tab.wait(f"document.querySelector('#detail h3').firstChild.data === {first!r}")
+    assert tab.run("document.querySelector('[aria-selected=true]').title") == first
 
 
 @needs_browser
 def test_tables_hold_the_numbers_of_the_model(tab: Browser, release: Result) -> None:
-    draw_everything(tab)
-    shown = tab.run("""(() => {
-      const found = [...document.querySelectorAll('details')].find(d => d.dataset.name === 'age × sex');
-      return [...found.querySelectorAll('tbody tr')].map(r => [...r.querySelectorAll('td')].map(d => d.firstChild.data));
-    })()""")
+    choose(tab, "age × sex")
+    shown = tab.run("""[...document.querySelectorAll('#detail tbody tr')].map(
+      r => [...r.querySelectorAll('td')].map(d => d.firstChild.data))""")
     counts = np.array([[float(v.replace(",", "")) for v in row] for row in shown])
     np.testing.assert_allclose(counts, release.model.marginal(("age", "sex")), atol=0.56)
     heads = "[...document.querySelectorAll('table.data th')].every(h => h.scope === 'row' || h.scope === 'col')"
@@ -145,29 +222,89 @@ def test_everything_can_be_reached_with_the_keyboard(tab: Browser) -> None:
     assert tab.run("getComputedStyle(document.activeElement).outlineStyle") != "none"
     tab.run("document.getElementById('order').focus()")
     tab.press("Tab")
-    assert tab.run("document.activeElement.tagName") == "SUMMARY"
-    tab.press("Enter")
-    tab.wait("document.querySelector('details[open] .chart[data-drawn]')")
+    assert tab.run("document.activeElement.id") == "listed"
+    tab.press("Home")
+    tab.wait("document.querySelector('#detail .chart[data-drawn]')")
+    assert tab.run("document.querySelector('#detail h3').firstChild.data") == "age"
+    tab.press("ArrowDown")
+    second = tab.run("document.querySelector('#detail h3').firstChild.data")
+    active = "document.getElementById(document.getElementById('listed').getAttribute('aria-activedescendant')).title"
+    assert second != "age"
+    assert tab.run(active) == second
+    tab.press("Home")
     tab.press("Tab")
     assert tab.run("document.activeElement.getAttribute('role')") == "region"
     assert tab.run("document.activeElement.getAttribute('aria-label')") == "Table of age"
 
 
 @needs_browser
-def test_tables_can_be_found_and_ordered(tab: Browser) -> None:
-    tab.run(
-        """(() => { const f = document.getElementById('filter'); f.value = 'sex inc'; f.dispatchEvent(new Event('input')); })()"""
-    )
-    visible = "[...document.querySelectorAll('details[data-name]')].filter(d => !d.hidden).map(d => d.dataset.name)"
-    assert tab.run(visible) == ["sex × income"]
+def test_tables_can_be_found_grouped_and_ordered(tab: Browser) -> None:
+    group = "[...document.querySelectorAll('.group')].map(g => g.childNodes[1].data)"
+    assert tab.run(group) == list(DOMAIN), "in groups by column"
+    type_into(tab, "filter", "sex inc")
+    assert names_listed(tab) == ["sex × income"]
     assert tab.run("document.getElementById('found').innerText") == "1 of 10 tables"
+    type_into(tab, "filter", "")
+    tab.run(
+        "[...document.querySelectorAll('#chips button')].find(c => c.innerText === 'sex').click()"
+    )
+    assert tab.run("document.getElementById('found').innerText") == "4 of 10 tables"
+    assert all("sex" in name.split(" × ") for name in names_listed(tab))
+    tab.run("document.querySelector('#chips [aria-pressed=true]').click()")
+    before = len(names_listed(tab))
+    tab.run("document.querySelector('.group').click()")
+    assert len(names_listed(tab)) == before - 4, "age and its pairs are folded away"
     tab.run(
         """(() => { const f = document.getElementById('order'); f.selectedIndex = 1; f.dispatchEvent(new Event('change')); })()"""
     )
-    shares = tab.run(
-        "[...document.querySelectorAll('details[data-name]')].map(d => +d.dataset.variation)"
-    )
+    shares = [
+        float(s.split()[0])
+        for s in tab.run("[...document.querySelectorAll('.option .number')].map(o => o.innerText)")
+    ]
+    assert len(shares) == 10
     assert shares == sorted(shares, reverse=True)
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1500, 390])
+def test_a_thousand_tables_make_no_longer_page(
+    program: Browser, release: Result, tmp_path: Path, width: int
+) -> None:
+    """The list is as long as what can be seen of it, wide tables say that they are, and the screen is used."""
+    many = Domain({f"column {i:02}": 2 if i else 40 for i in range(19)})
+    cliques = [*combinations(many, 3)]
+    assert len(cliques) == 969
+    measured = [Measurement(c, np.full(many.size(c), 5.0), stddev=1.0) for c in cliques]
+    subject = subject_of(
+        cs.reconstruct(many, measured, total=40.0),
+        title="Many",
+        labels=None,
+        promise=None,
+        mechanism="",
+        stderr={c: np.ones(many.shape_of(c)) for c in [*cliques, *((a,) for a in many)]},
+        rows=0,
+        replicates=2,
+        version="0",
+        progress=quiet,
+    )
+    path = tmp_path / "many.html"
+    path.write_text(html_page(subject), encoding="utf-8")
+    program.size(width, 900, mobile=width < 500)
+    program.errors.clear()
+    program.open(path.as_uri())
+    assert program.run("document.querySelectorAll('.option').length") < 40
+    assert program.run("document.documentElement.scrollHeight") < (6000 if width > 1000 else 9500)
+    assert program.run("document.documentElement.scrollWidth") <= width
+    used = program.run("document.querySelector('.browse').getBoundingClientRect().width")
+    assert used > 0.85 * width
+    choose(program, "column 16 × column 17 × column 18")
+    assert program.run("document.querySelector('#detail h3').firstChild.data").endswith("column 18")
+    choose(program, "column 00")
+    assert "40 rows: scroll down" in program.run("document.querySelector('.cue').innerText")
+    assert program.run("document.querySelector('.frame').classList.contains('below')")
+    program.run("document.querySelector('.scroll').scrollTo(0, 1e6)")
+    program.wait("!document.querySelector('.frame').classList.contains('below')")
+    assert program.errors == []
 
 
 @needs_browser

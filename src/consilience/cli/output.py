@@ -21,6 +21,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
+from consilience.cli.log import EVERY, log_options, logging
 from consilience.cli.shell import interrupts
 from consilience.errors import ReleaseError
 from consilience.kernels.compiling import listening
@@ -98,6 +99,7 @@ class _Stages:
         self.task = self.bar.add_task(stage, total=None)
         self.ended = Event()
         self.stage, self.since, self.counted = stage, perf_counter(), False
+        self.logged = self.since
         self.depth = 0
 
     def report(self, step: Step) -> None:
@@ -110,7 +112,11 @@ class _Stages:
         if step.stage != self.stage:
             self.close()
             self.stage, self.since = step.stage, perf_counter()
+            self.logged = self.since
             self.bar.reset(self.task, description=step.stage, total=None)
+        elif logging.log is not None and perf_counter() - self.logged > EVERY:
+            self.logged = perf_counter()
+            logging.log.write("progress", stage=step.stage, done=step.done, total=step.total)
         self.counted = step.total is not None
         self.bar.update(self.task, completed=step.done, total=step.total)
 
@@ -130,8 +136,10 @@ class _Stages:
                 self.bar.update(self.task, completed=done, total=1.0)
 
     def close(self) -> None:
-        """Say how long the stage took, if it was long and somebody watches."""
+        """Say how long the stage took, if it was long and somebody watches; the log has it in any case."""
         seconds = perf_counter() - self.since
+        if logging.log is not None:
+            logging.log.write("stage", stage=self.stage, seconds=round(seconds, 3))
         if self.share is not None and seconds > PATIENCE:
             self.output.say(f"  {self.stage}: {seconds:.0f} s", style="dim")
 
@@ -143,9 +151,10 @@ def check_new_file(path: Path) -> None:
 
 
 def quiet_option(command: Any) -> Any:
+    """--quiet, and the log for runs that nobody watches."""
     return click.option(
         "--quiet", "-q", is_flag=True, help="Say nothing but results and mistakes."
-    )(command)
+    )(log_options(command))
 
 
 def picture_option(command: Any) -> Any:

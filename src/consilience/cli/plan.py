@@ -10,6 +10,7 @@ import numpy as np
 
 from consilience.cli.options import read_budget, read_mechanism, release_options
 from consilience.cli.output import Output, json_option, picture_option, quiet_option
+from consilience.cli.settings import Settled
 from consilience.data.duck import opened_table
 from consilience.data.files import table_and_name
 from consilience.data.schema_file import read_schema
@@ -22,7 +23,7 @@ from consilience.release.run import Order
 from consilience.report import picture
 
 
-@click.command("plan")
+@click.command("plan", cls=Settled)
 @click.argument("table", required=False)
 @click.option("--schema", "schema_path", required=True, type=click.Path(path_type=Path))
 @click.option("--rows", type=click.IntRange(min=1), help="About how many rows, if that is public.")

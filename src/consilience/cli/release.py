@@ -9,6 +9,7 @@ import click
 
 from consilience.cli.options import read_budget, read_mechanism, release_options
 from consilience.cli.output import Output, json_option, quiet_option
+from consilience.cli.settings import Settled
 from consilience.data.duck import DuckDBTable
 from consilience.data.engines import EngineTable
 from consilience.data.schema import Schema
@@ -23,7 +24,7 @@ from consilience.release.standard_errors import METHODS
 from consilience.status import STOPPED_EARLY
 
 
-@click.command("release")
+@click.command("release", cls=Settled)
 @click.argument("table")
 @click.option("--schema", "schema_path", required=True, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A folder to be made.")
@@ -93,6 +94,7 @@ def release_command(
           --neighbours replace-one --workload 2 --ledger people.ledger --out release/
       consilience release people.parquet --schema people.toml --rho 0.1 --neighbours add-remove \\
           --mechanism aim --ledger people.ledger --out release/
+      consilience release people.csv --log release.log     # the rest is in consilience.toml beside it
     """
     output = Output(quiet, as_json)
     check_target(out)

@@ -14,9 +14,11 @@ from typing import Any, NoReturn
 
 import click
 
+from consilience.cli.log import logging
 from consilience.errors import ConsilienceError
 
-MISTAKE = 2
+DEFECT, MISTAKE = 1, 2
+"""Exit codes, beside 0 for what was done; docs/command-line.md says what they mean."""
 INTERRUPTED = "interrupted"
 COMMANDS = {
     "demo": "the whole job on invented people",
@@ -63,18 +65,22 @@ class Shell(click.Group):
             sys.exit(MISTAKE)
         except BrokenPipeError:  # whoever read our output has stopped
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
+            logging.end(DEFECT, "whoever read the output has stopped")
+            sys.exit(DEFECT)
         except (Exception, KeyboardInterrupt) as error:
             with last_words():
                 line = line_of(error)
                 if line is None:
+                    logging.end(DEFECT, f"a defect: {type(error).__name__}")
                     raise
                 notes = _notes(error)
                 if line == INTERRUPTED and not notes:
                     notes = ["nothing was written, and what a ledger had recorded stays spent"]
                 line = "; ".join([line, *notes])
                 click.echo("consilience: " + " ".join(line.split()), err=True)
+                logging.end(MISTAKE, " ".join(line.split()))
                 sys.exit(MISTAKE)
+        logging.end(code if isinstance(code, int) else 0)
         sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -6,7 +6,7 @@
 
 A call does, in this order: refuse whatever can be refused; ask the ledger whether the cost fits;
 count; reserve the cost durably; draw noise; reconstruct. Nothing leaves before the reservation, and an
-interruption after it leaves the spending on record.
+interruption after it leaves the spending on record, and what was drawn on its tape.
 """
 
 from __future__ import annotations

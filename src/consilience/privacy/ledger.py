@@ -1,7 +1,7 @@
 """Ledger: the durable account of all that was ever spent on one table.
 
-A release reserves its cost here, on disk, before it draws noise. A crash between the two wastes
-budget and never hides spending. Choices, all for that rule:
+A release reserves its cost here, on disk, before it draws noise. A crash between the two never hides
+spending; with what `note` wrote down, it need not waste any either. Choices, all for that rule:
 
 - one SQLite file with a rollback journal and synchronous=EXTRA: when `reserve` returns, the entry
   and the directory are on disk, and a copy of the one file is a copy of the whole ledger (with a

@@ -50,9 +50,8 @@ def embedded(
 
 
 def table_json(table: PublishedTable) -> str:
-    """{"a": attributes, "c": counts, "r": half-widths, or one if all are equal}."""
-    flat = table.reach.reshape(-1)
-    reach: Any = _three_digits(flat)
+    """{"a": attributes, "c": counts, "r": half-widths, one if all are equal, null if they are not known}."""
+    reach: Any = _three_digits(table.reach.reshape(-1)) if table.known else [None]
     if all(r == reach[0] for r in reach):
         reach = reach[0]
     return script_json({"a": table.clique, "c": _one_decimal(table.counts), "r": reach})
@@ -77,6 +76,8 @@ def _plain(value: float) -> float | int:
 
 
 ASSETS = files("consilience.report")
+WIDE = ("answers", "tables")
+"""Sections that take the whole width of a wide screen; of the others two stand side by side."""
 
 
 class _Specs:
@@ -93,7 +94,7 @@ class _Specs:
 
 def page(subject: Subject) -> str:
     """The whole page."""
-    inside, left_out = embedded(subject.tables)
+    inside, _ = embedded(subject.tables)
     places = {t.clique: f"t{i}" for i, t in enumerate(inside)}
 
     def place(table: PublishedTable) -> str:
@@ -105,13 +106,13 @@ def page(subject: Subject) -> str:
         ("privacy", "What is promised", sections.privacy(subject, add)),
         ("reliability", "How far it can be relied on", quality.reliability(subject, add)),
         ("answers", "Look up an answer", _answers(subject, inside, places)),
-        ("tables", "The tables", _tables(subject, inside, left_out, places)),
+        ("tables", "The tables", _tables(subject)),
         ("making", "How it was made", sections.making(subject, add)),
         ("residuals", "Residuals against noise", quality.residuals(subject, add)),
         ("rows", "Synthetic rows against the tables", quality.rows(subject, add)),
     ]
     body = "".join(
-        f'<section aria-labelledby="{key}"><h2 id="{key}">{title}</h2>{inner}</section>'
+        f'<section{" class=wide" * (key in WIDE)} aria-labelledby="{key}"><h2 id="{key}">{title}</h2>{inner}</section>'
         for key, title, inner in parts
     )
     links = "".join(f'<li><a href="#{key}">{title}</a></li>' for key, title, _ in parts)
@@ -157,44 +158,45 @@ def _safe(script: str) -> str:
 # -- tables and answers ------------------------------------------------------------------------------
 
 
-def _tables(
-    subject: Subject,
-    inside: Sequence[PublishedTable],
-    left_out: Sequence[PublishedTable],
-    places: dict[tuple[str, ...], str],
-) -> str:
-    flagged = {t.name for t in subject.residuals.flagged}
-    listed = "".join(_entry(t, places[t.clique], t.name in flagged) for t in inside)
-    missing = ""
-    if left_out:
-        names = ", ".join(escape(t.name) for t in left_out)
-        missing = (
-            f"<p>Too large for this page, and in the release's folder of tables only: {names}.</p>"
-        )
-    return (
-        "<p>Open a table for its chart and its numbers. Intervals are meant to hold the true count "
-        f"{100 * LEVEL:.0f} % of the time, each by itself; the noise is all that they count.</p>"
-        '<div class="controls"><label>Find tables by attribute<input id="filter" type="search" autocomplete="off"></label>'
-        '<label>Order<select id="order"><option>as declared</option><option>least reliable first</option></select></label>'
-        f'<span id="found" role="status" class="quiet">{len(inside)} of {len(inside)} tables</span></div>'
-        f'{missing}<div id="listed">{listed}</div>'
+def _tables(subject: Subject) -> str:
+    """The list is filled by page.js from `table_list`: only what can be seen of it is made."""
+    chips = "".join(
+        f'<button type="button" aria-pressed="false">{escape(a)}</button>'
+        for a in subject.model.domain
     )
-
-
-def _entry(table: PublishedTable, name: str, misfit: bool) -> str:
-    flags = f'<span class="flag {table.basis}" title="{escape(MEANING[table.basis])}">{table.basis}</span>'
-    if misfit:
-        flags += '<span class="flag misfit">further off than its noise explains</span>'
     unclear = (
-        f", {sections.percent(table.unclear)} of the counts could be zero" if table.unclear else ""
+        f"Intervals are meant to hold the true count {100 * LEVEL:.0f} % of the time, each by itself; the noise is all that "
+        "they count."
+        if subject.worst
+        else "There are no intervals."
     )
     return (
-        f'<details id="table-{name}" data-name="{escape(table.name.lower())}" data-variation="{table.variation:.3g}">'
-        f'<summary><span class="name">{escape(table.name)}</span>'
-        f'{flags}<span class="quiet number">{sections.percent(table.variation)}</span></summary>'
-        f'<div class="body" data-table="{name}"><p class="quiet">{table.counts.size:,} counts. Expected total variation '
-        f"{sections.percent(table.variation)}{unclear}. Standard errors: {escape(table.how)}.</p></div></details>"
-    )  # fmt: skip
+        f"<p>Choose a table for its chart and its numbers. {unclear}</p>"
+        f'<div id="chips" role="group" aria-label="Tables with these attributes">{chips}</div>'
+        '<div class="controls"><label>Find tables by attribute<input id="filter" type="search" autocomplete="off"></label>'
+        '<label>Order<select id="order"><option>by column</option><option>least reliable first</option></select></label>'
+        '<span id="found" role="status" class="quiet"></span></div>'
+        '<div class="browse"><div id="listed" role="listbox" tabindex="0" aria-label="Tables"><div></div></div>'
+        '<article id="detail" aria-live="polite"></article></div>'
+    )
+
+
+def table_list(subject: Subject, places: dict[tuple[str, ...], str]) -> list[dict[str, Any]]:
+    """What the list says of each table; one that is too large for the page has no place `id` in it."""
+    misfits = subject.misfits
+    return [
+        {
+            "id": places.get(t.clique),
+            "a": t.clique,
+            "v": float(f"{t.variation:.3g}") if t.known else None,
+            "b": t.basis,
+            "m": int(t.name in misfits),
+            "n": t.counts.size,
+            "u": float(f"{t.unclear:.3g}"),
+            "h": t.how,
+        }
+        for t in subject.tables
+    ]
 
 
 def _answers(
@@ -235,6 +237,8 @@ def _data(
         "themes": script_json({"light": chart_config(LIGHT), "dark": chart_config(DARK)}),
         "templates": script_json(templates),
         "labels": script_json(subject.labels),
+        "meanings": script_json(MEANING),
+        "list": script_json(table_list(subject, places)),
         **{name: script_json(spec) for name, spec in specs.kept.items()},
         **{places[t.clique]: table_json(t) for t in inside},
     }

@@ -12,7 +12,7 @@ from consilience.report.tables import ASSUMED, INFERRED, MEANING, MEASURED
 
 def reliability(subject: Subject, add: AddChart, limit: int = 40) -> str:
     names = subject.model.domain.attributes
-    known = {t.clique: t.variation for t in subject.tables}
+    known = {t.clique: t.variation for t in subject.tables if t.known}
     tally = {b: list(subject.basis.values()).count(b) for b in (MEASURED, INFERRED, ASSUMED)}
     words = "; ".join(f"{n:,} {b} ({MEANING[b]})" for b, n in tally.items() if n)
     parts = [
@@ -23,7 +23,11 @@ def reliability(subject: Subject, add: AddChart, limit: int = 40) -> str:
         ),
         paragraph(f"Pairs of attributes: {words}.") if words else "",
     ]
-    if 1 < len(names) <= limit:
+    if not known:
+        parts[0] = paragraph(
+            "Nothing says how far the tables are from the truth: choices of cells were released, and no noisy counts."
+        )
+    elif 1 < len(names) <= limit:
         sign = {MEASURED: "", INFERRED: "?", ASSUMED: "–"}
         cells: list[dict[str, Any]] = []
         for (a, b), basis in subject.basis.items():
@@ -52,6 +56,10 @@ def reliability(subject: Subject, add: AddChart, limit: int = 40) -> str:
 
 def residuals(subject: Subject, add: AddChart) -> str:
     r = subject.residuals
+    if r is None:
+        return paragraph(
+            "There are none: the mechanism released choices of cells, and no noisy counts to compare the tables with."
+        )
     bins = [
         {"low": float(a), "high": float(b), "density": round(float(d), 5)}
         for a, b, d in zip(EDGES, EDGES[1:], r.density, strict=False)
@@ -99,9 +107,9 @@ def rows(subject: Subject, add: AddChart) -> str:
     found = subject.rows.rows
     if found is None:
         return paragraph(f"No synthetic rows are compared here: {subject.rows.refused}.")
-    noise = {t.clique: t.variation for t in subject.tables}
+    noise = {t.clique: t.variation for t in subject.tables if t.known}
     points = [
-        {"table": " × ".join(c), "noise": 100 * noise[c], "rows": 100 * v}
+        {"table": " × ".join(c), "noise": 100 * noise.get(c, 0.0), "rows": 100 * v}
         for c, v in subject.rows.variation.items()
     ]
     mean = sum(p["rows"] for p in points) / len(points)
@@ -111,7 +119,7 @@ def rows(subject: Subject, add: AddChart) -> str:
         if found.exact
         else "drawn from the model's backbone and moved towards its tables"
     )
-    name = add(charts.rows_against_tables(points))
+    name = add(charts.rows_against_tables(points)) if noise else ""
     return "".join(
         [
             paragraph(
@@ -131,6 +139,6 @@ def rows(subject: Subject, add: AddChart) -> str:
                 "One point per table: total variation of the rows to the table, against that of the table to the truth as the "
                 "noise lets one expect.",
                 "Total variation of rows to tables against that of the noise",
-            ),
+            ) if name else "",
         ]
     )  # fmt: skip

@@ -48,6 +48,8 @@ def figure(name: str, caption: str, label: str, *, narrow: bool = True) -> str:
 def summary(subject: Subject, place: Callable[[PublishedTable], str]) -> str:
     """Three boxes: what was spent, the five least reliable tables, one answer with its interval."""
     example, worst = subject.example, subject.worst
+    if not worst:
+        return f'<div class="summary">{_spent(subject.promise)}{_without_errors(subject)}</div>'
     listed = "".join(
         f'<li><a href="#{place(t)}">{escape(t.name)}</a> <span class="number">{percent(t.variation)}</span></li>'
         for t in worst
@@ -62,6 +64,19 @@ def summary(subject: Subject, place: Callable[[PublishedTable], str]) -> str:
         f"<p>people with {escape(example.question)}</p>"
         f"<p>90 % interval: <strong class='number'>{count(example.low)} to {count(example.high)}</strong></p>"
         '<p class="quiet"><a href="#answers">Look up others</a></p></section></div>'
+    )
+
+
+def _without_errors(subject: Subject) -> str:
+    """Where cells were chosen and no counts measured, there is an answer and no interval."""
+    example = subject.example
+    return (
+        '<section class="card" aria-labelledby="s2"><h2 id="s2">How reliable the tables are</h2>'
+        "<p>Not known. This mechanism releases choices of cells and no noisy counts, so nothing says how far an answer is from "
+        "the truth. Where standard errors are wanted, tables have to be measured, as by AIM or HDMM.</p></section>"
+        f'<section class="card" aria-labelledby="s3"><h2 id="s3">One answer</h2>'
+        f'<p class="big number">{count(example.count)}</p><p>people with {escape(example.question)}</p>'
+        '<p class="quiet"><a href="#answers">Look up others</a></p></section>'
     )
 
 
@@ -146,8 +161,7 @@ def making(subject: Subject, add: AddChart) -> str:
     d, model = subject.model.diagnostics, subject.model
     rows: list[tuple[str, str]] = [
         ("measured tables", f"{len(model.cliques):,}"),
-        ("noisy numbers", f"{subject.residuals.count:,}"),
-        ("noise, standard deviation", _noise(subject)),
+        *_noise(subject),
         ("total", f"{model.total:,.6g}"),
         ("consistency", f"{model.graph.kind}: {len(model.graph.regions):,} regions"),
         ("solver", d.method),
@@ -158,13 +172,16 @@ def making(subject: Subject, add: AddChart) -> str:
     ]
     if d.prior is not None:
         rows.append(("prior", f"{d.prior}: answers are pulled towards it, on purpose"))
-    parts = [
-        paragraph(
+    how = (
+        "The choices of cells that were released are explained best by some tables; these agree wherever they overlap and have "
+        "no negative count. This step never saw the data and costs no privacy."
+    )
+    if subject.residuals is not None:
+        how = (
             "The noisy tables contradict each other and hold negative counts. They were replaced by the closest tables that "
             "agree wherever they overlap and have no negative count. This step never saw the data and costs no privacy."
-        ),
-        facts("The fit", rows),
-    ]
+        )
+    parts = [paragraph(how), facts("The fit", rows)]
     if d.plan is not None:
         shown = [
             {"way": o.consistency, "bytes": min(float(o.bytes), 1e30), "text": show_bytes(o.bytes)}
@@ -194,10 +211,15 @@ def making(subject: Subject, add: AddChart) -> str:
     return "".join(parts)
 
 
-def _noise(subject: Subject) -> str:
+def _noise(subject: Subject) -> list[tuple[str, str]]:
+    if subject.residuals is None:
+        return []
     widths = sorted({m.stddev for m in subject.model.measurements})
     kinds = " and ".join(sorted({m.noise for m in subject.model.measurements}))
     spread = (
         f"{widths[0]:.4g}" if widths[0] == widths[-1] else f"{widths[0]:.4g} to {widths[-1]:.4g}"
     )
-    return f"{spread} people ({kinds})"
+    return [
+        ("noisy numbers", f"{subject.residuals.count:,}"),
+        ("noise, standard deviation", f"{spread} people ({kinds})"),
+    ]

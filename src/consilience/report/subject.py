@@ -67,8 +67,10 @@ class Residuals:
         return [t for t in self.tables if t.flagged]
 
 
-def residuals_of(model: Model) -> Residuals:
-    """The fit against what it was fitted to."""
+def residuals_of(model: Model) -> Residuals | None:
+    """The fit against what it was fitted to; None where that is no noisy counts."""
+    if not len(model.measurements):
+        return None
     every: list[Buffer] = []
     tables: list[TableResiduals] = []
     laplace = 0
@@ -141,11 +143,16 @@ class Subject:
     promise: Promise | None
     mechanism: str
     tables: list[PublishedTable]
-    residuals: Residuals
+    residuals: Residuals | None
     basis: Mapping[Clique, str]
     example: Example
     rows: RowsReport
     version: str
+
+    @property
+    def misfits(self) -> set[str]:
+        """Names of tables that are further from the fit than their noise explains."""
+        return set() if self.residuals is None else {t.name for t in self.residuals.flagged}
 
     @property
     def worst(self) -> list[PublishedTable]:

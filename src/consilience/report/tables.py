@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import pi, sqrt
+from math import isfinite, isnan, pi, sqrt
 
 import numpy as np
 from scipy.special import ndtri
@@ -24,6 +24,7 @@ LEVEL = 0.9
 """Of every interval in a report."""
 MULTIPLE = float(ndtri(0.5 + LEVEL / 2))
 PUBLISHED = "published with the table"
+UNKNOWN = "not known, because choices of cells were released and no noisy counts"
 MEASURED, INFERRED, ASSUMED = "measured", "inferred", "assumed"
 MEANING = {
     MEASURED: "the attributes were measured together",
@@ -35,7 +36,10 @@ Labels = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, eq=False)
 class PublishedTable:
-    """Counts over a clique, the half-width of each interval, and the expected total variation to the truth."""
+    """Counts over a clique, the half-width of each interval, and the expected total variation to the truth.
+
+    Where no counts were measured (FEM, DualQuery) there are no errors, and both are not numbers.
+    """
 
     clique: Clique
     counts: Buffer
@@ -51,6 +55,11 @@ class PublishedTable:
         return " × ".join(self.clique)
 
     @property
+    def known(self) -> bool:
+        """Whether there are standard errors."""
+        return isfinite(self.variation)
+
+    @property
     def low(self) -> Buffer:
         return np.maximum(self.counts - self.reach, 0.0)
 
@@ -61,7 +70,7 @@ class PublishedTable:
     @property
     def unclear(self) -> float:
         """Share of cells whose interval reaches down to zero."""
-        return float((self.low <= 0).mean())
+        return float((self.low <= 0).mean()) if self.known else 0.0
 
 
 def published_tables(
@@ -80,6 +89,9 @@ def published_tables(
     published: list[Clique] = [*singles, *model.cliques, *(stderr or {})]
     cliques = list(dict.fromkeys(published))
     found = {c: (s, PUBLISHED) for c, s in (stderr or {}).items() if s is not None}
+    if not len(model.measurements):
+        nothing = {c: np.full(model.domain.shape_of(c), np.nan) for c in cliques}
+        found = {c: (n, UNKNOWN) for c, n in nothing.items()}
     for inside, method in ((True, "auto"), (False, "bootstrap")):
         missing = [c for c in cliques if c not in found and model.in_model(c) is inside]
         if missing:
@@ -96,18 +108,19 @@ def published_tables(
     for clique, counts in zip(cliques, model.marginals(cliques), strict=True):
         (spread, how), basis = found[clique], linked.basis(clique)
         reach = spread
-        if basis == MEASURED:
+        if basis == MEASURED and how != UNKNOWN:
             # What a cell near zero could hold; it adds nothing to errors that are in closed form already.
             at_least = Uncertainty(spread, np.zeros_like(spread), "bootstrap", 0)
             reach = reach_of(model, clique, at_least)
-        variation = min(1.0, float(spread.sum()) * sqrt(2 / pi) / (2 * model.total))
+        apart = float(spread.sum()) * sqrt(2 / pi) / (2 * model.total)
+        variation = apart if isnan(apart) else min(1.0, apart)
         tables.append(PublishedTable(clique, counts, MULTIPLE * reach, variation, how, basis))
     return tables
 
 
 def least_reliable(tables: Sequence[PublishedTable], count: int = 5) -> list[PublishedTable]:
     """The tables with the largest expected total variation, worst first."""
-    return sorted(tables, key=lambda t: -t.variation)[:count]
+    return sorted((t for t in tables if t.known), key=lambda t: -t.variation)[:count]
 
 
 @dataclass(frozen=True)
@@ -131,7 +144,7 @@ class Example:
 def example_of(tables: Sequence[PublishedTable], labels: Labels) -> Example:
     """The largest count, short of half of the total, in the pair (or widest table) of middling reliability."""
     wide = [t for t in tables if len(t.clique) == 2] or list(tables)
-    table = sorted(wide, key=lambda t: t.variation)[len(wide) // 2]
+    table = sorted(wide, key=lambda t: t.variation if t.known else 0.0)[len(wide) // 2]
     half = table.counts.sum() / 2
     sized = np.where(table.counts <= half, table.counts, -1.0)
     where = np.unravel_index(int(sized.argmax()), table.counts.shape)

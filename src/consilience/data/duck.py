@@ -126,6 +126,12 @@ class DuckDB:
     def part(self, x: Sql, start: int, length: int) -> Sql:
         return Sql(f"substring({x}, {start}, {length})")
 
+    def extract(self, x: Sql, pattern: str, group: int) -> Sql:
+        return Sql(f"regexp_extract({x}, {text_literal(pattern)}, {group})")
+
+    def replace(self, x: Sql, old: str, new: str) -> Sql:
+        return Sql(f"replace({x}, {text_literal(old)}, {text_literal(new)})")
+
     to_number = _of("TRY_CAST({} AS DOUBLE)")
 
     to_whole = _of("TRY_CAST({} AS INTEGER)")
@@ -207,17 +213,12 @@ class DuckDBTable(CodedTable):
         for part in self._columns:
             sums += [f"count(*) FILTER (WHERE {part.unread})"]
             sums += [f"count(*) FILTER (WHERE {part.outside})"]
+            sums += [f"count(*) FILTER (WHERE {part.missing})"]
         try:
             (row,) = self._ask(f"SELECT {', '.join(sums)} FROM {self.opened.relation}").fetchall()
         except FAILURES as error:
             raise refusal(self.opened.shown, error) from error
-        names = self.domain.attributes
-        return Survey(
-            row[0],
-            dict(zip(names, row[1::2], strict=True)),
-            dict(zip(names, row[2::2], strict=True)),
-            self.dropped,
-        )
+        return Survey.of(self.schema, row, self.dropped)
 
     def share_done(self) -> float | None:
         """How much of the query that runs now is done, from 0 to 1; None where DuckDB does not know."""

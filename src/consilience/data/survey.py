@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from consilience.data.columns import MISSING
 from consilience.data.schema import Schema
 from consilience.domain import Domain
 from consilience.errors import DataError
@@ -14,16 +15,25 @@ from consilience.errors import DataError
 
 @dataclass(frozen=True)
 class Survey:
-    """Rows, and per column the cells that were no declared value (`unread`) or out of bounds (`outside`).
+    """Rows, and per column the cells that were no declared value (`unread`), out of bounds (`outside`), or missing.
 
-    Missing values are neither: they are what the schema expects of missing values. `dropped`: rows that are not counted, because
-    their unit has enough others or no name.
+    `filled` are missing values of columns that have no cell for them: they count as what the schema says. `dropped`: rows that
+    are not counted, because their unit has enough others or no name.
     """
 
     records: int
     unread: Mapping[str, int]
     outside: Mapping[str, int]
     dropped: int = 0
+    filled: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, schema: Schema, counts: Sequence[int], dropped: int) -> Survey:
+        """From the number of rows, then three numbers per column: unread, outside, missing."""
+        names = schema.domain.attributes
+        each = [dict(zip(names, counts[k::3], strict=True)) for k in (1, 2, 3)]
+        filled = {n: m for n, m in each[2].items() if MISSING not in schema[n].labels}
+        return cls(counts[0], each[0], each[1], dropped, filled)
 
     def lines(self) -> list[str]:
         """What was settled, in words; nothing where every value was declared."""
@@ -32,6 +42,8 @@ class Survey:
             outside = self.outside[name]
             parts = [f"{unread:,} not declared"] if unread else []
             parts += [f"{outside:,} out of bounds"] if outside else []
+            filled = self.filled.get(name, 0)
+            parts += [f"{filled:,} missing and counted as something else"] if filled else []
             if parts:
                 said.append(f"  {name}: {', '.join(parts)} of {self.records:,}")
         if said:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.data import Boolean, Categorical, Dates, Numeric
-from consilience.data.draft import BINS, NO_VALUE, draft_schema
+from consilience.data.draft import draft_schema
+from consilience.data.looks import BINS, MARKS, WORDS
 from consilience.errors import DataError
 from consilience.progress import Step
 
@@ -93,7 +94,7 @@ def test_progress_and_the_marks_of_nothing() -> None:
     seen: list[Step] = []
     draft_schema({"a": ["x", "y"], "b": ["u", "v"]}, progress=seen.append)
     assert [(step.done, step.total) for step in seen] == [(0, 2), (1, 2)]
-    assert all(v == v.lower() for v in NO_VALUE)
+    assert all(v == v.lower() for v in (*MARKS, *WORDS))
 
 
 def test_a_table_of_nothing_is_refused() -> None:

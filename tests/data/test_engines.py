@@ -39,11 +39,20 @@ COLUMNS = [
     Numeric("o", (-10, 0, 5, 1000), tokens=("-", "-7", "2020-02-29", "1e1"), outside=OUTSIDE),
     Boolean("p", tokens=("t", "1", "true")),
     Numeric("q", (-2000, 0, 1, 1.5, 15, 2000, 1e7), format="1.234,5", outside=OUTSIDE),
-    Numeric("r", (-2000, 0, 1, 1.5, 15, 2000, 1e7), format="$1,234", tokens=("$0",), outside=OUTSIDE),
+    Numeric(
+        "r", (-2000, 0, 1, 1.5, 15, 2000, 1e7), format="$1,234", tokens=("$0",), outside=OUTSIDE
+    ),
     Numeric("s", (0, 1, 20, 45, 100), whole=True, format="1234%", outside=OUTSIDE),
     Numeric.each("t", 0, 24, format="hh:mm", outside=OUTSIDE),
     Dates("u", date(2019, 1, 1), date(2021, 12, 31), "month", format="MM/DD/YYYY", outside=OUTSIDE),
-    Dates("v", date(2019, 1, 1), date(2021, 12, 31), "day", format="DD.MM.YYYY", tokens=("2020-02-29",)),
+    Dates(
+        "v",
+        date(2019, 1, 1),
+        date(2021, 12, 31),
+        "day",
+        format="DD.MM.YYYY",
+        tokens=("2020-02-29",),
+    ),
     Dates("w", date(2019, 1, 1), date(2021, 12, 31), "week", format="YYYYMMDD", outside=OUTSIDE),
     Dates("x", date(2019, 1, 1), date(2021, 12, 31), "quarter", format="YYYY-MM", outside=OUTSIDE),
 ]

@@ -164,7 +164,10 @@ def column(text: str) -> str:
             "without blanks around it, got ' b'",
         ),
         (column("type = 'categorical'\nlabels = ['(missing)']"), "must not be one of (missing)"),
-        (column("type = 'categorical'\nlabel = ['a']"), "labels, missing, other, missing_values, got 'label'"),
+        (
+            column("type = 'categorical'\nlabel = ['a']"),
+            "labels, missing, other, missing_values, got 'label'",
+        ),
         (
             column("type = 'integer'"),
             "must declare edges, or bins with min and max, or min and max",
@@ -210,13 +213,22 @@ def column(text: str) -> str:
             + "\n[[impossible]]\nx = ['yes']\ny = ['maybe']",
             "must name labels of column 'y', got 'maybe'",
         ),
-        ("missing_values = 'N'\n" + column("type = 'boolean'"), "missing_values of the schema must"),
-        (column("type = 'boolean'\nmissing_values = [1]"), "missing_values of column 'x' must be a"),
+        (
+            "missing_values = 'N'\n" + column("type = 'boolean'"),
+            "missing_values of the schema must",
+        ),
+        (
+            column("type = 'boolean'\nmissing_values = [1]"),
+            "missing_values of column 'x' must be a",
+        ),
         (
             column("type = 'boolean'\nmissing_values = [' N']"),
             "stands for missing values of column 'x' must be a list of text without blanks around it",
         ),
-        (column("type = 'categorical'\nlabels = '?'"), "labels of column 'x' must be decided: a list"),
+        (
+            column("type = 'categorical'\nlabels = '?'"),
+            "labels of column 'x' must be decided: a list",
+        ),
         (
             column("type = 'float'\nmin = 0\nmax = 9\nbins = '?'"),
             "bins of column 'x' must be decided: a whole number such as 10, or edges, got '?'; write it",

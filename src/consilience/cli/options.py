@@ -34,6 +34,14 @@ fit_option = click.option(
 )
 
 
+delimiter_option = click.option(
+    "--delimiter", help="Of a CSV file; found in its first line unless given."
+)
+encoding_option = click.option(
+    "--encoding", help="Of a CSV file that is not UTF-8, such as cp1252 or latin-1."
+)
+
+
 def release_options(neighbours_required: bool) -> Callable[[Any], Any]:
     """--epsilon, --delta, --rho, --neighbours, --accounting, --workload, --mechanism, --option and how to reconstruct."""
     names = "\b\n" + "\n".join(f"{name}: {entry.line}" for name, entry in MECHANISMS.items())

@@ -168,7 +168,7 @@ def _numeric(c: Numeric, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
     gone = e.literal(ends.missing_code)
     match kind:
         case "text":
-            readable, number = _number_of_text(x, c.form, e)
+            readable, number = number_of_text(x, c.form, e)
         case "truth":
             readable, number = e.literal(True), e.case([(x, e.literal(1.0))], e.literal(0.0))
         case "day":
@@ -187,7 +187,7 @@ def _numeric(c: Numeric, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
     return Coded(code, _and_not(missing, e.negate(readable), e), outside, missing)
 
 
-def _number_of_text(x: Any, form: NumberFormat | None, e: Engine) -> tuple[Any, Any]:
+def number_of_text(x: Any, form: NumberFormat | None, e: Engine) -> tuple[Any, Any]:
     """Whether a text is a number, and which."""
     if form is None:
         return spells_number(x, e), e.to_number(x)
@@ -217,7 +217,7 @@ def _bin(x: Any, edges: Sequence[float], first: int, last: int, e: Engine) -> An
 def _dates(c: Dates, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
     ends, gone = c.ends, e.literal(c.ends.missing_code)
     if kind == "text":
-        year, month, day, valid = _parts_of_text(x, c.form, e)
+        year, month, day, valid = day_of_text(x, c.form, e)
         readable = e.case([(missing, e.literal(False))], valid)
     elif kind == "day":
         readable = e.literal(True)
@@ -240,7 +240,7 @@ def _dates(c: Dates, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
     return Coded(code, _and_not(missing, e.negate(readable), e), outside, missing)
 
 
-def _parts_of_text(x: Any, form: DateFormat | None, e: Engine) -> tuple[Any, Any, Any, Any]:
+def day_of_text(x: Any, form: DateFormat | None, e: Engine) -> tuple[Any, Any, Any, Any]:
     """Year, month and day of a text, and whether it is a day at all: by the declared format, else by the ISO form."""
     usual = _parts_of_iso(x, e)
     if form is None:

@@ -235,6 +235,16 @@ class EngineTable(CodedTable):
         counts = [int(row[name] or 0) for name in sums]
         return Survey.of(self.schema, counts, int(whole) - counts[0])
 
+    def undeclared(self, name: str, most: int) -> list[tuple[str, int]]:
+        part = self._columns[self.domain.position(name)]
+        with _quiet(self.shown, self.secrets):
+            settled = self.table.filter(part.unread | part.outside)
+            values = settled.select(v=settled[name].cast("string"))
+            counted = values.group_by("v").aggregate(n=lambda t: t.count())
+            found = counted.to_pyarrow().to_pylist()
+        ranked = sorted(found, key=lambda row: (-row["n"], row["v"]))
+        return [(row["v"], int(row["n"])) for row in ranked[:most]]
+
     def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
         """Exact counts of many marginals: in one scan where the engine can, else one GROUP BY per joint table of some cliques."""
         layout = Layout(self.domain, cliques)

@@ -158,8 +158,6 @@ def date_format(column: str, shown: str) -> DateFormat:
         digits.append(
             "([0-9]{4})" if token == "YYYY" else "([0-9]{1,2})" if alone else "([0-9]{2})"
         )
-    start = "^" + "".join(
-        _literal(sep) + d for sep, d in zip(pieces[:-1], digits, strict=True)
-    )
+    start = "^" + "".join(_literal(sep) + d for sep, d in zip(pieces[:-1], digits, strict=True))
     groups = {kind: i for i, kind in enumerate(kinds, 1)}
     return DateFormat(start, groups["Y"], groups.get("M", 0), groups.get("D", 0))

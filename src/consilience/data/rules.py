@@ -25,7 +25,16 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<own>\((?:missing|other|outside)\))|(?P<op><=|>=|!=|<>|==|[<>=])|(?P<mark>[(),])"
     r"|'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\"|(?P<word>[^\s()<>=!,'\"]+))"
 )
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "!=", "!=": "=", "in": "not in", "not in": "in"}
+_OPPOSITE = {
+    "<": ">=",
+    "<=": ">",
+    ">": "<=",
+    ">=": "<",
+    "=": "!=",
+    "!=": "=",
+    "in": "not in",
+    "not in": "in",
+}
 _KEYWORDS = ("and", "or", "not", "in")
 
 
@@ -173,7 +182,7 @@ class _Parser:
 
     def _wrong(self, what: str) -> DataError:
         return DataError(
-            f"a rule must be comparisons joined by and, or, not, such as \"age < 15 and marital != never\", {what} in {self.text!r}"
+            f'a rule must be comparisons joined by and, or, not, such as "age < 15 and marital != never", {what} in {self.text!r}'
         )
 
 
@@ -301,4 +310,3 @@ def _period(column: Dates, i: int) -> tuple[float, float, bool]:
     except (ValueError, OverflowError):  # the calendar ends with the year 9999
         end = date.max.toordinal()
     return float(begin), float(end), True
-

@@ -87,7 +87,7 @@ def parse_schema(text: str) -> Schema:
     impossible = given.get("impossible", [])
     if not isinstance(impossible, list) or not all(isinstance(i, dict | str) for i in impossible):
         raise DataError(
-            "what is impossible must be a list of rules such as \"age < 15 and marital != never\", or tables [[impossible]] of "
+            'what is impossible must be a list of rules such as "age < 15 and marital != never", or tables [[impossible]] of '
             "COLUMN = [labels]"
         )
     tokens = _tokens("the schema", given, ())

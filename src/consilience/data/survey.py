@@ -17,14 +17,15 @@ from consilience.errors import DataError
 class Survey:
     """Rows, and per column the cells that were no declared value (`unread`), out of bounds (`outside`), or missing.
 
-    `filled` are missing values of columns that have no cell for them: they count as what the schema says. `dropped`: rows that
-    are not counted, because their unit has enough others or no name.
+    `filled` are missing values of columns that have no cell for them: they count as what the schema says. `missing` are all of
+    them. `dropped`: rows that are not counted, because their unit has enough others or no name.
     """
 
     records: int
     unread: Mapping[str, int]
     outside: Mapping[str, int]
     dropped: int = 0
+    missing: Mapping[str, int] = field(default_factory=dict)
     filled: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -33,7 +34,7 @@ class Survey:
         names = schema.domain.attributes
         each = [dict(zip(names, counts[k::3], strict=True)) for k in (1, 2, 3)]
         filled = {n: m for n, m in each[2].items() if MISSING not in schema[n].labels}
-        return cls(counts[0], each[0], each[1], dropped, filled)
+        return cls(counts[0], each[0], each[1], dropped, each[2], filled)
 
     def lines(self) -> list[str]:
         """What was settled, in words; nothing where every value was declared."""
@@ -98,6 +99,10 @@ class CodedTable(ABC):
     def records(self) -> int:
         """Number of rows."""
         return self.survey.records
+
+    @abstractmethod
+    def undeclared(self, name: str, most: int) -> list[tuple[str, int]]:
+        """The most frequent values of a column that are not declared or out of bounds, and how often each occurs."""
 
 
 def check_columns(schema: Schema, present: Sequence[str], shown: str) -> None:

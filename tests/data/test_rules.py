@@ -96,9 +96,7 @@ def test_a_bound_excludes_the_bins_all_of_whose_numbers_meet_it(op, bound, edges
         return
     schema = Schema(schema_columns, impossible=[rule])
     mask = schema.possible[("n", "m")]
-    found = {
-        (column.labels[i], "no yes".split()[j]) for i, j in zip(*np.nonzero(~mask), strict=True)
-    }
+    found = {(column.labels[i], ["no", "yes"][j]) for i, j in zip(*np.nonzero(~mask), strict=True)}
     assert found == wanted
 
 

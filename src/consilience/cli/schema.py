@@ -26,8 +26,8 @@ from consilience.errors import ConsilienceError
 @click.option(
     "--dictionary",
     type=click.Path(path_type=Path),
-    help="The public dictionary of the table: JSON of the ACS excerpts' kind, Frictionless Table Schema, or SDV metadata. Of TABLE "
-    "only the names of the columns are then looked at.",
+    help="The public dictionary of the table: JSON of the ACS excerpts' kind, Frictionless Table Schema, or SDV metadata. Of "
+    "TABLE only the names of the columns are then looked at.",
 )
 @click.option(
     "--bins",

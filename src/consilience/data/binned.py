@@ -136,6 +136,10 @@ class Numeric:
         return Ends(self.bins, self.outside, into)
 
     @property
+    def missing_code(self) -> int:
+        return self.ends.missing_code
+
+    @property
     def labels(self) -> tuple[str, ...]:
         return (*(self._bin_name(i) for i in range(self.bins)), *self.ends.labels)
 
@@ -280,6 +284,10 @@ class Dates:
         if self.missing is not None:
             into = min(max(self.index(self.missing) - self.index(self.first), 0), self.bins - 1)
         return Ends(self.bins, self.outside, into)
+
+    @property
+    def missing_code(self) -> int:
+        return self.ends.missing_code
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import CLIP, MISSING, Categorical, Column
 from consilience.data.duck import DuckDBTable
 from consilience.data.engines import EngineTable
@@ -81,12 +80,8 @@ class Check:
         if parts:
             parts[-1] += f" ({shown})"
         if s.missing[name]:
-            code = (
-                column.missing_code
-                if not isinstance(column, Numeric | Dates)
-                else column.ends.missing_code
-            )
-            parts.append(f"{s.missing[name]:,} missing, counted as {column.labels[code]}")
+            shown = column.labels[column.missing_code]
+            parts.append(f"{s.missing[name]:,} missing, counted as {shown}")
         return parts
 
 
@@ -101,11 +96,9 @@ def checked(table: DuckDBTable | EngineTable) -> Check:
     return Check(schema, survey, values, rows)
 
 
-def _as_unread(column: Any) -> str:
-    if isinstance(column, Categorical):
-        return column.labels[column.other_code]
-    ends = column.ends if isinstance(column, Numeric | Dates) else column
-    return column.labels[ends.missing_code]
+def _as_unread(column: Column) -> str:
+    code = column.other_code if isinstance(column, Categorical) else column.missing_code
+    return column.labels[code]
 
 
 def _as_outside(column: Any) -> str:

@@ -42,6 +42,16 @@ class Column(Protocol):
         """What each code is called, the own codes of missing and other values included."""
         ...
 
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """What stands for a missing value, beside empty text."""
+        ...
+
+    @property
+    def missing_code(self) -> int:
+        """The code that missing values take, their own or another."""
+        ...
+
     def encode(self, values: Values) -> CodeArray:
         """A code for each value, never an error."""
         ...
@@ -173,8 +183,8 @@ def checked_tokens(column: str, tokens: Sequence[str]) -> tuple[str, ...]:
         isinstance(t, str) and t and t == t.strip(BLANKS) for t in tokens
     ):
         raise DataError(
-            f"what stands for missing values of column {column!r} must be a list of text without blanks around it, got {tokens!r}; "
-            "empty text always does"
+            f"what stands for missing values of column {column!r} must be a list of text without blanks around it, got "
+            f"{tokens!r}; empty text always does"
         )
     return tuple(dict.fromkeys(tokens))
 

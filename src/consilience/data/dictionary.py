@@ -137,7 +137,8 @@ def _read(path: Path) -> tuple[str, dict[str, Said]]:
     except (KeyError, TypeError, AttributeError, ValueError):
         pass
     raise DataError(
-        f"a dictionary must be {{column: {{description, values}}}}, a Frictionless Table Schema or SDV metadata, {str(path)!r} is none"
+        f"a dictionary must be {{column: {{description, values}}}}, a Frictionless Table Schema or SDV metadata, "
+        f"{str(path)!r} is none"
     )
 
 
@@ -171,17 +172,18 @@ def _column(name: str, said: Said, bins: int | None) -> Any:
 
 def _numbers(name: str, said: Said, bins: int | None) -> Any:
     whole = said.kind == "integer"
+    form = {} if said.format is None else {"format": said.format}
     if said.low is None or said.high is None:
         bounds = {
             "min": UNDECIDED if said.low is None else said.low,
             "max": UNDECIDED if said.high is None else said.high,
         }
-        return {"type": said.kind, "bins": UNDECIDED if bins is None else bins, **bounds}
+        return {"type": said.kind, **form, "bins": UNDECIDED if bins is None else bins, **bounds}
     low, high = min([said.low, *said.singles]), max([said.high, *said.singles])
     if whole and high - low < EACH:
         return Numeric.each(name, int(low), int(high), tokens=said.tokens)
     if bins is None:
-        return {"type": said.kind, "bins": UNDECIDED, "min": low, "max": high}
+        return {"type": said.kind, **form, "bins": UNDECIDED, "min": low, "max": high}
     count = min(bins, MOST_BINS)
     inner = Numeric.uniform(name, said.low, said.high, count, whole).edges
     # A number with a meaning of its own has a bin of its own, as far as whole numbers allow.
@@ -190,7 +192,7 @@ def _numbers(name: str, said: Said, bins: int | None) -> Any:
     edges = sorted({*below, *inner, *above})
     if whole and above:
         edges.append(edges[-1])
-    return Numeric(name, tuple(edges), whole, tokens=said.tokens)
+    return Numeric(name, tuple(edges), whole, tokens=said.tokens, format=said.format)
 
 
 # -- {column: {description, values}} -------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Draft:
         for remark in self.remarks:
             head += f"\nRemark: {remark}."
         if self.offers:
-            head += "\n\nRules that are common. State those that hold for everybody by public knowledge, without the #, before the columns:"
+            head += "\n\nRules that are common. Which hold for everybody is for you to say: state those here, without the #:"
             head += (
                 "\nimpossible = [\n"
                 + "".join(f"    {_quoted(rule)},\n" for rule in self.offers)

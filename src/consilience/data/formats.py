@@ -1,7 +1,7 @@
 """Formats: how the text of a number or a day is written, declared by an example.
 
 A number: "1,234.5", "1.234,5", "1 234,5", "$1,234", "1234%", always with these digits; or "hh:mm", the hours of a time of day.
-A day: "MM/DD/YYYY", "DD.MM.YYYY", "YYYYMMDD", "YYYY-MM" and the like; what follows after a blank or a T is a time and does not count.
+A day: "MM/DD/YYYY", "DD.MM.YYYY", "YYYYMMDD", "YYYY-MM" and the like; a time after a blank or a T does not count.
 Both are patterns that every engine understands, so that the same text is the same number everywhere.
 """
 
@@ -82,8 +82,8 @@ def number_format(column: str, example: str) -> NumberFormat:
     prefix, suffix = parts.get("prefix", "").strip(), parts.get("suffix", "").strip()
     if found is None or not all(_is_affix(c) for c in prefix + suffix):
         raise DataError(
-            f"the format of column {column!r} must show how 1234.5 is written, such as '1,234.5', '1.234,5', '$1,234', '1234%', or be "
-            f"'hh:mm', got {example!r}"
+            f"the format of column {column!r} must show how 1234.5 is written, such as '1,234.5', '1.234,5', '$1,234', '1234%', or "
+            f"be 'hh:mm', got {example!r}"
         )
     thousands = parts["thousands"]
     decimal = parts["decimal"] or ("," if thousands == "." else ".")

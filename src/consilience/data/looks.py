@@ -30,6 +30,8 @@ SOME_LABELS = 60
 MOST_LABELS = 1000
 OFTEN = 4
 """A text column has at most SOME_LABELS labels, or MOST_LABELS of which each occurs so often on average."""
+TWICE = 2
+"""The same for codes that are numbers."""
 EACH = 20
 """Whole numbers are taken one by one up to so many."""
 BINS = 10
@@ -171,9 +173,9 @@ class Look:
                     return x, form, False
         return None
 
-    def _labels(self, text: Sql, tokens: tuple[str, ...]) -> Seen | str:
+    def _labels(self, text: Sql, tokens: tuple[str, ...], often: int = OFTEN) -> Seen | str:
         present, distinct = self._row(f"{_rows(text)}, count(DISTINCT {text})")
-        if distinct > SOME_LABELS and (distinct > MOST_LABELS or present < OFTEN * distinct):
+        if distinct > SOME_LABELS and (distinct > MOST_LABELS or present < often * distinct):
             return f"which has {distinct:,} different values: an identifier, or text"
         found = [r[0] for r in self._ask(f"DISTINCT {text}", f"{text} IS NOT NULL")]
         labels = sorted((v for v in found if v not in RESERVED), key=_in_order)
@@ -199,7 +201,7 @@ class Look:
         few = form is None and _few(distinct, present) and not unread
         if coded or few:
             label = Sql(f"regexp_replace({text}, '^(-?[0-9]+)[.]0$', '\\1')") if not zeros else text
-            return self._labels(label, tokens)
+            return self._labels(label, tokens, TWICE)
         is_whole = bool(whole) and abs(low) < 2**53 and abs(high) < 2**53
         if distinct == present and is_whole and present > 100:
             return "which is different in every row: an identifier"
@@ -281,7 +283,8 @@ class Look:
             column = without_missing(column)
             shown = column.labels[0]
             notes.append(
-                f"nothing is missing here, so there is no cell for it; a value that is, or is not declared, would count as {shown}"
+                "nothing is missing here, so there is no cell for it; a value that is, or is not declared, would count as "
+                f"{shown}"
             )
         return Seen(column, "; ".join(notes), column.tokens)
 
@@ -320,7 +323,7 @@ def without_missing(column: Column) -> Any:
 
 def _few(distinct: int, rows: int) -> bool:
     """Few different values, each more than once on average."""
-    return distinct <= FEW and rows >= 2 * distinct
+    return distinct <= FEW and rows >= TWICE * distinct
 
 
 def _rows(x: Sql, where: str = "true") -> str:

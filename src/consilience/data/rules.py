@@ -58,13 +58,13 @@ def compiled(text: str, columns: Mapping[str, Column]) -> Rule:
     if not kept:
         why = f": {cut[0]}; make the bound an edge" if cut else ""
         raise DataError(f"the rule {text!r} must exclude some combination, it excludes none{why}")
-    for conjunction in kept:
-        if len(conjunction) < 2:
-            raise DataError(
-                f"the rule {text!r} must tie at least two columns together, got {conjunction[0][0]!r} alone; leave an impossible "
-                "label undeclared"
-            )
-    return Rule(text, tuple(dict(c) for c in kept), cut)
+    combinations = tuple(dict(c) for c in kept)
+    alone = next((name for c in combinations for name in c if len(c) == 1), None)
+    if alone is not None:
+        raise DataError(
+            f"the rule {text!r} must tie at least two columns together, got {alone!r} alone; leave an impossible label undeclared"
+        )
+    return Rule(text, combinations, cut)
 
 
 # -- the expression ----------------------------------------------------------------------------------
@@ -244,7 +244,8 @@ def _always(
     if holds is None:
         known = ", ".join(map(repr, [v for v in labels if v not in RESERVED][:8]))
         raise DataError(
-            f"column {column.name!r} must be compared with its labels or bounds, got {operator} {value!r} in {text!r}; it has {known}"
+            f"column {column.name!r} must be compared with its labels or bounds, got {operator} {value!r} in {text!r}; it has "
+            f"{known}"
         )
     certain, opposite = holds
     kept = [v for v in labels if v not in RESERVED]

@@ -44,7 +44,7 @@ class Survey:
             parts = [f"{unread:,} not declared"] if unread else []
             parts += [f"{outside:,} out of bounds"] if outside else []
             filled = self.filled.get(name, 0)
-            parts += [f"{filled:,} missing and counted as something else"] if filled else []
+            parts += [f"{filled:,} missing, for which it has no cell,"] if filled else []
             if parts:
                 said.append(f"  {name}: {', '.join(parts)} of {self.records:,}")
         if said:

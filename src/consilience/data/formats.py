@@ -82,8 +82,8 @@ def number_format(column: str, example: str) -> NumberFormat:
     prefix, suffix = parts.get("prefix", "").strip(), parts.get("suffix", "").strip()
     if found is None or not all(_is_affix(c) for c in prefix + suffix):
         raise DataError(
-            f"the format of column {column!r} must show how 1234.5 is written, such as '1,234.5', '1.234,5', '$1,234', '1234%', or "
-            f"be 'hh:mm', got {example!r}"
+            f"the format of column {column!r} must show how 1234.5 is written, such as '1,234.5', '1.234,5', '$1,234', '1234%', "
+            f"or be 'hh:mm', got {example!r}"
         )
     thousands = parts["thousands"]
     decimal = parts["decimal"] or ("," if thousands == "." else ".")

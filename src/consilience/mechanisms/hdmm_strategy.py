@@ -343,6 +343,12 @@ def error_and_slope(
     return value, through + (along if law == "laplace" else b * (along / s))
 
 
+_LONG = 128
+"""Values of an attribute from which one descent must do."""
+_MOST_STEPS, _LEAST_STEPS, _WORK = 1_000, 60, 1e9
+"""Steps of a descent; where each takes long, as many as do this work in operations."""
+
+
 def p_identity(
     gram: Buffer, law: Law, *, rows: int | None = None, restarts: int = 5, seed: int = 0
 ) -> Buffer:
@@ -358,14 +364,15 @@ def p_identity(
         return value / least0, slope.ravel() / least0
 
     least0 = least
-    for _ in range(restarts):
+    steps = int(max(_LEAST_STEPS, min(_MOST_STEPS, _WORK / (n * n * p))))
+    for _ in range(restarts if n <= _LONG else 1):
         found = minimize(
             flat,
             rng.random(p * n),
             jac=True,
             method="L-BFGS-B",
             bounds=[(0, None)] * (p * n),
-            options={"maxiter": 1_000, "maxfun": 1_500, "ftol": 1e-10},
+            options={"maxiter": steps, "maxfun": steps + steps // 2, "ftol": 1e-10},
         )
         if found.fun * least0 < least * (1 - 1e-6):
             best, least = found.x.reshape(p, n), float(found.fun * least0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -161,6 +162,14 @@ class Numeric:
         codes[np.isnan(x)] = ends.missing_code
         return codes
 
+    def texts(self, values: Values) -> Values:
+        """Decoded values as the declared format spells them, None for missing ones; as they are where none is declared."""
+        form = self.form
+        if form is None:
+            return values
+        listed = values.tolist()
+        return np.array([None if v != v else form.text(v) for v in listed], dtype=object)
+
     def decode(self, codes: NDArray[np.integer]) -> Values:
         """The middle of each bin, rounded down if whole; NaN for the own code of missing values.
 
@@ -316,6 +325,15 @@ class Dates:
 
         found = (code_of(day(v, form)) for v in cells(values, self.tokens))
         return np.fromiter(found, np.int64, count=len(values))
+
+    def texts(self, values: Values) -> Values:
+        """Decoded days as the declared format spells them, None for missing ones; as they are where none is declared."""
+        if self.format is None:
+            return values
+        pattern = re.split("[T ](?=[hH])", self.format)[0]
+        for token, code in (("YYYY", "%Y"), ("MM", "%m"), ("DD", "%d"), ("M", "%m"), ("D", "%d")):
+            pattern = re.sub(rf"(?<!%){token}", code, pattern)
+        return np.array([v and v.strftime(pattern) for v in values.tolist()], dtype=object)
 
     def decode(self, codes: NDArray[np.integer]) -> Values:
         """The first day of each period; NaT for the own code of missing values.

@@ -59,6 +59,16 @@ class NumberFormat:
             text = text.replace(old, new)
         return text
 
+    def text(self, value: float) -> str:
+        """A number as the format spells it; read again it is the same, hours to the minute."""
+        if self.clock:
+            minutes = round(value * 60)
+            return f"{minutes // 60:02d}:{minutes % 60:02d}"
+        size = int(abs(value)) if value == int(value) else abs(float(value))
+        digits = f"{size:,}".replace(",", "_").replace(".", self.decimal)
+        sign = "-" if value < 0 else ""
+        return f"{sign}{self.prefix}{digits.replace('_', self.thousands)}{self.suffix}"
+
     @cached_property
     def _shape(self) -> re.Pattern[str]:
         return re.compile(self.pattern)

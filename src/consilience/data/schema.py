@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import Column
 from consilience.data.rules import Rule, compiled
 from consilience.data.values import Values
@@ -165,6 +166,14 @@ class Schema:
                 f"the schema has {self.domain!r}"
             )
         return {c.name: c.decode(data.column(c.name)) for c in self}
+
+    def texts(self, data: Dataset) -> dict[str, Values]:
+        """`decode` for a file of text: numbers and days as their columns' formats spell them."""
+        found = self.decode(data)
+        for column in self:
+            if isinstance(column, Numeric | Dates):
+                found[column.name] = column.texts(found[column.name])
+        return found
 
 
 def _checked_name(name: object) -> str | None:

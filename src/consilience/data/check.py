@@ -54,11 +54,14 @@ class Check:
         ]
         for rule in self.schema.rules:
             said += [f"rule {rule.text!r}: {remark}" for remark in rule.remarks]
-        for clique, rows in self.impossible.items():
+        broken = {c: n for c, n in self.impossible.items() if n}
+        for clique, rows in broken.items():
             tied = ", ".join(clique)
             said.append(
-                f"{rows:,} rows are in combinations of {tied} that the schema calls impossible"
+                f"rows in combinations of {tied} that the schema calls impossible: {rows:,}"
             )
+        if self.impossible and not broken:
+            said.append("no row is in a combination that the schema calls impossible")
         if self.survey.dropped:
             said.append(
                 f"{self.survey.dropped:,} rows are not counted, because their unit has enough others or no name"

@@ -123,7 +123,7 @@ def _open_path(
     if many:
         raise DataError(f"only Parquet files can be named by a pattern, got {shown!r}")
     if encoding is not None:
-        path = _transcoded(connection, path, encoding)
+        path = _transcoded(connection, path, encoding, lenient)
     relation, remarks = _csv(path, delimiter, lenient, shown)
     return Opened(relation, shown, remarks)
 
@@ -218,8 +218,8 @@ def distinct_names(given: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     return names, tuple(remarks)
 
 
-def _transcoded(connection: Connection, path: Path, encoding: str) -> Path:
-    """The file in UTF-8, in the folder that is removed with the connection."""
+def _transcoded(connection: Connection, path: Path, encoding: str, lenient: bool) -> Path:
+    """The file in UTF-8, in the folder that is removed with the connection. lenient: what is no text becomes a mark for it."""
     try:
         known = codecs.lookup(encoding)
     except LookupError:
@@ -229,9 +229,10 @@ def _transcoded(connection: Connection, path: Path, encoding: str) -> Path:
     (folder,) = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0]
     target = Path(folder) / f"utf-8-{path.name.removesuffix('.gz')}"
     opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
+    how = "replace" if lenient else "strict"
     try:
         with (
-            opener(path, "rt", encoding=known.name, newline="") as source,
+            opener(path, "rt", encoding=known.name, errors=how, newline="") as source,
             target.open("w", encoding="utf-8", newline="") as sink,
         ):
             shutil.copyfileobj(source, sink, 1 << 20)

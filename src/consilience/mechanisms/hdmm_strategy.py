@@ -343,12 +343,6 @@ def error_and_slope(
     return value, through + (along if law == "laplace" else b * (along / s))
 
 
-_LONG = 128
-"""Values of an attribute from which one descent must do."""
-_MOST_STEPS, _LEAST_STEPS, _WORK = 1_000, 60, 1e9
-"""Steps of a descent; where each takes long, as many as do this work in operations."""
-
-
 def p_identity(
     gram: Buffer, law: Law, *, rows: int | None = None, restarts: int = 5, seed: int = 0
 ) -> Buffer:
@@ -364,15 +358,14 @@ def p_identity(
         return value / least0, slope.ravel() / least0
 
     least0 = least
-    steps = int(max(_LEAST_STEPS, min(_MOST_STEPS, _WORK / (n * n * p))))
-    for _ in range(restarts if n <= _LONG else 1):
+    for _ in range(restarts):
         found = minimize(
             flat,
             rng.random(p * n),
             jac=True,
             method="L-BFGS-B",
             bounds=[(0, None)] * (p * n),
-            options={"maxiter": steps, "maxfun": steps + steps // 2, "ftol": 1e-10},
+            options={"maxiter": 1_000, "maxfun": 1_500, "ftol": 1e-10},
         )
         if found.fun * least0 < least * (1 - 1e-6):
             best, least = found.x.reshape(p, n), float(found.fun * least0)

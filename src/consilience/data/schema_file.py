@@ -189,7 +189,8 @@ UNDECIDED = "?"
 def _check_decided(name: str, key: str, given: object, what: str) -> None:
     if given == UNDECIDED:
         raise DataError(
-            f"{key} of column {name!r} must be decided: {what}, got {UNDECIDED!r}; write it into the schema"
+            f"{key} of column {name!r} must be decided: {what}, got {UNDECIDED!r}; write it into the schema, or list the "
+            "column under ignore"
         )
 
 

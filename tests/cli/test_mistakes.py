@@ -42,7 +42,7 @@ def release(*words: object, table: object = "people.csv", budget=BUDGET, out: ob
         (
             "latin.csv",
             people(5).replace(",F,", ",\xe9,").encode("latin-1"),
-            ["must be UTF-8", "iconv"],
+            ["must be UTF-8", "--encoding cp1252"],
         ),
         ("binary.csv", b"\x00\x01\x02", ["must be text", ".parquet"]),
         ("utf16.csv", people(5).encode("utf-16"), ["is UTF-16"]),
@@ -51,8 +51,12 @@ def release(*words: object, table: object = "people.csv", budget=BUDGET, out: ob
             (people(5) + "a,b\n").encode(),
             ["must have the columns of its first line", "line 7"],
         ),
-        ("twice.csv", b"sex,sex\nF,M\n", ["different names", "got 'sex' twice"]),
-        ("blank.csv", b"sex,,age\nF,1,2\n", ["must have a name in the first line, column 2"]),
+        (
+            "twice.csv",
+            b"sex,sex\nF,M\n",
+            ["must have the column 'age' of the schema, it has 'sex', 'sex_2'"],
+        ),
+        ("blank.csv", b"sex,,age\nF,1,2\n", ["it has 'sex', 'column2', 'age'"]),
         ("fake.parquet", b"not parquet", ["cannot be read"]),
         ("fake.arrow", b"not arrow", ["must be an Arrow file"]),
         ("fake.duckdb", b"not duckdb" * 99, ["must be a DuckDB database"]),

@@ -35,6 +35,26 @@ COLUMNS = [
     Dates("k", date(2020, 2, 20), date(2020, 3, 20), "day", missing=date(2020, 3, 1)),
     Dates("l", date(2019, 1, 1), date(2022, 1, 1), "week", outside=MISSING),
     Dates("m", date(2019, 1, 1), date(2022, 1, 1), "quarter"),
+    Categorical("n", ("red", "None", "1", "0.5"), other=OTHER, tokens=("null", "-", "None", "20")),
+    Numeric("o", (-10, 0, 5, 1000), tokens=("-", "-7", "2020-02-29", "1e1"), outside=OUTSIDE),
+    Boolean("p", tokens=("t", "1", "true")),
+    Numeric("q", (-2000, 0, 1, 1.5, 15, 2000, 1e7), format="1.234,5", outside=OUTSIDE),
+    Numeric(
+        "r", (-2000, 0, 1, 1.5, 15, 2000, 1e7), format="$1,234", tokens=("$0",), outside=OUTSIDE
+    ),
+    Numeric("s", (0, 1, 20, 45, 100), whole=True, format="1234%", outside=OUTSIDE),
+    Numeric.each("t", 0, 24, format="hh:mm", outside=OUTSIDE),
+    Dates("u", date(2019, 1, 1), date(2021, 12, 31), "month", format="MM/DD/YYYY", outside=OUTSIDE),
+    Dates(
+        "v",
+        date(2019, 1, 1),
+        date(2021, 12, 31),
+        "day",
+        format="DD.MM.YYYY",
+        tokens=("2020-02-29",),
+    ),
+    Dates("w", date(2019, 1, 1), date(2021, 12, 31), "week", format="YYYYMMDD", outside=OUTSIDE),
+    Dates("x", date(2019, 1, 1), date(2021, 12, 31), "quarter", format="YYYY-MM", outside=OUTSIDE),
 ]
 
 NASTY = [
@@ -47,6 +67,11 @@ NASTY = [
     "2020-01-32", "0000-01-01", "0001-01-01", "9999-12-31", "2020-02-29T10:00:00", "2020-02-29 10:00",
     "2020-02-29x", "29.02.2020", "2020/02/29", "1999-12-31", "2000-02-29", "1900-02-29", "2021-03-31",
     "2021-04-01", "100", "100.0001", "-0.0", "-0", "65", "64.999999999999999", "6", "6.5", "7", "\x01", "a\x1fb",
+    "1.234,5", "1.234", "1.23", "12.345,", ",5", "1,234", "1,234.5", "$1,234", "$ 1,234.5", "-$1,234", "$-5", "-$-5", "+-5",
+    "$", "5$", "$0", "1.234.5", "1,2345", "1,5e1", "12 %", "45%", "45 %", "%45", "45%%", "-45%", "00:30", "7:05", "23:59:59",
+    "24:00", "25:00", "7:5", "7:60", "12/31/2020", "2/9/2020", "02/30/2020", "13/01/2020", "02/29/2020 10:00", "02/29/2020x",
+    "02/29/20201", "12/31/2020\u2028", "31.12.2020", "9.2.2020T1", "29.02.2021", "20200229", "20201301", "2020022", "202002290",
+    "20200229 1", "2020-05", "2020-5", "2020-13", "2020-05T", "2020-05-", "1900", "null",
 ]  # fmt: skip
 WHOLE = [None, 0, 1, -1, 17, 18, 64, 65, 100, 101, -7, 20, 2**53 + 1, 2**63 - 1, -(2**63)]
 NUMBERS = [
@@ -108,8 +133,9 @@ def test_nasty_values_are_coded_alike(engine: str, kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_nasty_days_are_coded_alike_by_spark() -> None:
-    check_codes("spark", *KINDS["text"], "dl")
+@pytest.mark.parametrize("names", ["dl", "noqr", "stu", "vx"])
+def test_more_columns_are_coded_alike_by_spark(names: str) -> None:
+    check_codes("spark", *KINDS["text"], names)
 
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)

@@ -1,5 +1,6 @@
 """Schema and its columns: coding is total, decoding its inverse, bad declarations refused."""
 
+from datetime import date
 from decimal import Decimal
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.data import MISSING, Boolean, Categorical, Column, Numeric, Schema
+from consilience.data import MISSING, Boolean, Categorical, Column, Dates, Numeric, Schema
 from consilience.errors import DataError, DomainError
 from consilience.records import Dataset
 
@@ -228,3 +229,25 @@ def test_columns_have_distinct_names_and_there_is_one() -> None:
         Schema([AGE, AGE])
     with pytest.raises(DomainError, match="must have at least one attribute"):
         Schema([])
+
+
+def test_rows_in_a_file_of_text_are_spelled_as_declared_and_read_again() -> None:
+    columns = [
+        Numeric("a", (-2000.0, -0.5, 1234.5, 1e7), format="1.234,5"),
+        Numeric("b", (-5000, 0, 2000, 90000), whole=True, format="$1,234"),
+        Numeric("c", (0, 40, 100), whole=True, missing=0, format="1234%"),
+        Numeric.each("d", 0, 23, format="hh:mm"),
+        Dates("e", date(2019, 1, 1), date(2021, 12, 31), "month", format="M/D/YYYY hh:mm"),
+        Dates("f", date(2019, 1, 1), date(2021, 12, 31), "quarter", format="YYYYMMDD"),
+        Dates("g", date(2019, 1, 1), date(2021, 12, 31), "quarter"),
+    ]
+    schema = Schema(columns)
+    rows = np.stack([np.arange(40) % len(c.labels) for c in columns], axis=1)
+    data = Dataset(rows, schema.domain)
+    texts = schema.texts(data)
+    assert [texts[c][1] for c in "abcdef"] == [
+        "617", "$1,000", "70%", "01:00", "02/01/2019", "20190401",
+    ]  # fmt: skip
+    assert texts["a"][0] == "-1.000,25"
+    assert texts["b"][0] == "-$2,500"
+    np.testing.assert_array_equal(schema.encode(texts).to_array(), rows)

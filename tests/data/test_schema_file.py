@@ -102,6 +102,8 @@ def test_what_is_written_is_read_again(schema: Schema) -> None:
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 labels = texts.filter(lambda v: v and v == v.strip(BLANKS) and v not in RESERVED)
 days = st.dates(date(1, 1, 1), date(9000, 1, 1))
+tokens = st.sampled_from([(), ("N",), ("N", "?")])
+FORMATS = [None, "1.234,5", "$1,234", "1234%", "1 234,5", "hh:mm"]
 
 
 @st.composite
@@ -111,18 +113,21 @@ def columns(draw, name: str):
     if kind == 0:
         values = draw(st.lists(labels, min_size=1, max_size=4, unique=True))
         own = st.none() | st.sampled_from(values)
-        return Categorical(name, tuple(values), draw(own), draw(own | st.just(OTHER)))
+        other = draw(own | st.just(OTHER))
+        return Categorical(name, tuple(values), draw(own), other, draw(tokens))
     if kind == 1:
-        return Boolean(name, draw(st.none() | st.booleans()))
+        return Boolean(name, draw(st.none() | st.booleans()), draw(tokens))
     if kind == 2:
         whole = draw(st.booleans())
         number = st.integers(-(2**53), 2**53) if whole else st.floats(-1e300, 1e300)
         edges = sorted(draw(st.lists(number, min_size=2, max_size=5, unique=True)))
-        return Numeric(name, tuple(edges), whole, draw(st.none() | st.floats(-9, 9)), outside)
+        missing, form = draw(st.none() | st.floats(-9, 9)), draw(st.sampled_from(FORMATS))
+        return Numeric(name, tuple(edges), whole, missing, outside, draw(tokens), form)
     first = draw(days)
     last = draw(st.dates(first, date.fromordinal(first.toordinal() + 3000)))
     period = draw(st.sampled_from(["year", "quarter", "month", "week", "day"]))
-    return Dates(name, first, last, period, draw(st.none() | days), outside)
+    form = draw(st.sampled_from([None, "MM/DD/YYYY", "YYYYMMDD"]))
+    return Dates(name, first, last, period, draw(st.none() | days), outside, draw(tokens), form)
 
 
 @st.composite
@@ -159,7 +164,10 @@ def column(text: str) -> str:
             "without blanks around it, got ' b'",
         ),
         (column("type = 'categorical'\nlabels = ['(missing)']"), "must not be one of (missing)"),
-        (column("type = 'categorical'\nlabel = ['a']"), "labels, missing, other, got 'label'"),
+        (
+            column("type = 'categorical'\nlabel = ['a']"),
+            "labels, missing, other, missing_values, got 'label'",
+        ),
         (
             column("type = 'integer'"),
             "must declare edges, or bins with min and max, or min and max",
@@ -205,6 +213,39 @@ def column(text: str) -> str:
             + "\n[[impossible]]\nx = ['yes']\ny = ['maybe']",
             "must name labels of column 'y', got 'maybe'",
         ),
+        (
+            "missing_values = 'N'\n" + column("type = 'boolean'"),
+            "missing_values of the schema must",
+        ),
+        (
+            column("type = 'boolean'\nmissing_values = [1]"),
+            "missing_values of column 'x' must be a",
+        ),
+        (
+            column("type = 'boolean'\nmissing_values = [' N']"),
+            "stands for missing values of column 'x' must be a list of text without blanks around it",
+        ),
+        (
+            column("type = 'categorical'\nlabels = '?'"),
+            "labels of column 'x' must be decided: a list",
+        ),
+        (
+            column("type = 'float'\nmin = 0\nmax = 9\nbins = '?'"),
+            "bins of column 'x' must be decided: a whole number such as 10, or edges, got '?'; write it",
+        ),
+        (
+            column("type = 'float'\nedges = [0, 9]\nformat = '12,5'"),
+            "format of column 'x' must show how 1234.5 is written, such as '1,234.5', '1.234,5'",
+        ),
+        (
+            column("type = 'float'\nedges = [0, 9]\nformat = '1,234,5'"),
+            "must have different marks for thousands and decimals, got '1,234,5'",
+        ),
+        (
+            column("type = 'date'\nfirst = 2020-01-01\nlast = 2020-01-02\nformat = 'MM/YY'"),
+            "must show where the parts of a day stand, such as 'MM/DD/YYYY'",
+        ),
+        ("impossible = [3]\n" + column("type = 'boolean'"), "must be a list of rules such as"),
         (
             column("type = 'boolean'") + "\n[hierarchies.h]\nof = 'x'\ngroups = {a = ['yes']}",
             "must put every label of 'x' in one group, got 'no' in 0",

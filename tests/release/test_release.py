@@ -297,5 +297,6 @@ def test_values_that_the_schema_does_not_declare_are_told_to_the_custodian_only(
         "values that the schema does not declare (shown to you only, not in the release):",
         "  sex: 1 not declared of 51",
         "  age: 1 out of bounds of 51",
+        "  income: 13 missing, for which it has no cell, of 51",
     ]
     assert all(b"not declared" not in f.read_bytes() for f in (place / "out").rglob("*.*"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import click
 
+from consilience.cli.workload import read_asked
 from consilience.data.schema import Schema
-from consilience.domain import Domain, Workload, all_marginals
+from consilience.domain import Domain
 from consilience.errors import BudgetError, DomainError
 from consilience.mechanisms import Mechanism
 from consilience.privacy import Budget
@@ -31,6 +31,14 @@ fit_option = click.option(
     type=click.Choice(list(FIT_NAMES)),
     help="How noisy tables become consistent ones; shrunk pulls them towards independence as far as the noise warrants: "
     "biased, often closer.",
+)
+
+
+delimiter_option = click.option(
+    "--delimiter", help="Of a CSV file; found in its first line unless given."
+)
+encoding_option = click.option(
+    "--encoding", help="Of a CSV file that is not UTF-8, such as cp1252 or latin-1."
 )
 
 
@@ -64,7 +72,8 @@ def release_options(neighbours_required: bool) -> Callable[[Any], Any]:
             show_default=True,
             metavar="WHICH",
             help="Tables to publish: 2 for all pairs, 1,2 for single columns and pairs, or "
-            "'age,sex; sex,income', or @FILE with a table per line.",
+            "'age,sex; sex,income', or @FILE with a table per line. 'age,sex*5; income' counts the first five times; with hdmm "
+            "'age:ranges', 'income:prefix' and a hierarchy's name ask for sums.",
         ),
         click.option(
             "--mechanism",
@@ -99,9 +108,9 @@ def release_options(neighbours_required: bool) -> Callable[[Any], Any]:
 
 def read_mechanism(schema: Schema, words: Mapping[str, Any]) -> Mechanism:
     """The mechanism that --mechanism, --option, --workload and the settings of the reconstruction ask for."""
-    workload = read_workload(schema.domain, words["workload"])
+    asked = read_asked(schema, words["workload"])
     settings = {name: words[name] for name in USUAL}
-    return named(words["mechanism"], workload, words["own"], settings)
+    return named(words["mechanism"], asked.workload, words["own"], settings, asked.queries)
 
 
 LEAST, MOST = Fraction(1, 10**12), Fraction(10**6)
@@ -143,32 +152,6 @@ def _amount(name: str, text: str | None) -> Fraction | None:
     if name == "delta" and amount >= 1:
         raise BudgetError(f"--delta must be less than one, got {text!r}; 1e-6 is usual")
     return amount
-
-
-def read_workload(domain: Domain, text: str) -> Workload:
-    """2 | 1,2 | age,sex; sex,income | @file."""
-    if text.startswith("@"):
-        try:
-            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise DomainError(f"the workload file {text[1:]!r} cannot be read: {error}") from error
-        text = ";".join(line.partition("#")[0] for line in lines if line.partition("#")[0].strip())
-    parts = [p.strip() for p in text.split(";") if p.strip()]
-    if len(parts) == 1 and all(w.strip().isdigit() for w in parts[0].split(",")):
-        orders = [int(w) for w in parts[0].split(",")]
-        if not all(1 <= k <= len(domain) for k in orders):
-            columns = f"{len(domain)} column{'s' if len(domain) > 1 else ''}"
-            raise DomainError(
-                f"--workload {text} asks for tables of so many columns each: it must be from 1 to what the schema has, "
-                f"{columns}"
-            )
-        return Workload(domain, [c for k in orders for c in all_marginals(domain, k)])
-    if not parts:
-        raise DomainError(
-            "--workload must name at least one table, such as 2 or 'age,sex', got none"
-        )
-    cliques = [read_attributes(domain, part) for part in parts]
-    return Workload(domain, cliques)
 
 
 def read_attributes(domain: Domain, text: str) -> tuple[str, ...]:

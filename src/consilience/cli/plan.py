@@ -8,7 +8,13 @@ from typing import Any
 import click
 import numpy as np
 
-from consilience.cli.options import read_budget, read_mechanism, release_options
+from consilience.cli.options import (
+    delimiter_option,
+    encoding_option,
+    read_budget,
+    read_mechanism,
+    release_options,
+)
 from consilience.cli.output import Output, json_option, picture_option, quiet_option
 from consilience.cli.settings import Settled
 from consilience.data.duck import opened_table
@@ -28,7 +34,8 @@ from consilience.report import picture
 @click.option("--schema", "schema_path", required=True, type=click.Path(path_type=Path))
 @click.option("--rows", type=click.IntRange(min=1), help="About how many rows, if that is public.")
 @release_options(neighbours_required=False)
-@click.option("--delimiter", help="Of a CSV file; found in its first line unless given.")
+@delimiter_option
+@encoding_option
 @picture_option
 @json_option
 @quiet_option
@@ -37,6 +44,7 @@ def plan_command(
     schema_path: Path,
     rows: int | None,
     delimiter: str | None,
+    encoding: str | None,
     drawing: Path | None,
     as_json: bool,
     quiet: bool,
@@ -55,7 +63,7 @@ def plan_command(
     output = Output(quiet, as_json)
     schema = read_schema(schema_path)
     if table is not None:
-        _check_header(table, schema, delimiter)
+        _check_header(table, schema, delimiter, encoding)
     budget = read_budget(words, schema)
     order = Order.of(schema, read_mechanism(schema, words), budget)
     with output.working("calibrating"):
@@ -122,9 +130,9 @@ def _text(ready: Calibrated, facts: dict[str, Any]) -> str:
     return "\n".join([*lines, "", str(ready.plan)])
 
 
-def _check_header(table: str, schema: Any, delimiter: str | None) -> None:
+def _check_header(table: str, schema: Any, delimiter: str | None, encoding: str | None) -> None:
     where, name = table_and_name(table)
     if "://" in where:
         return  # an engine is not asked anything before a release
-    _, opened, types = opened_table(where, delimiter, name)
+    _, opened, types = opened_table(where, delimiter, name, encoding=encoding)
     check_columns(schema, list(types), opened.shown)

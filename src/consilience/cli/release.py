@@ -7,7 +7,13 @@ from typing import Any
 
 import click
 
-from consilience.cli.options import read_budget, read_mechanism, release_options
+from consilience.cli.options import (
+    delimiter_option,
+    encoding_option,
+    read_budget,
+    read_mechanism,
+    release_options,
+)
 from consilience.cli.output import Output, json_option, quiet_option
 from consilience.cli.settings import Settled
 from consilience.data.duck import DuckDBTable
@@ -52,7 +58,8 @@ from consilience.status import STOPPED_EARLY
     is_flag=True,
     help="Release with a delta above 0.01, which lets one person in a hundred be told.",
 )
-@click.option("--delimiter", help="Of a CSV file; found in its first line unless given.")
+@delimiter_option
+@encoding_option
 @click.option(
     "--errors",
     type=click.Choice(METHODS),
@@ -75,6 +82,7 @@ def release_command(
     accept_draft: bool,
     accept_delta: bool,
     delimiter: str | None,
+    encoding: str | None,
     errors: str,
     seed: int | None,
     as_json: bool,
@@ -111,7 +119,14 @@ def release_command(
         return None if source is None else source.share_done()
 
     with output.working("opening the table", share_done) as progress:
-        source = open_source(table, schema, delimiter=delimiter, lenient=lenient, progress=progress)
+        source = open_source(
+            table,
+            schema,
+            delimiter=delimiter,
+            lenient=lenient,
+            encoding=encoding,
+            progress=progress,
+        )
         budget, mechanism = read_budget(words, schema), read_mechanism(schema, words)
         published = release(
             source,

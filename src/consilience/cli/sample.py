@@ -47,7 +47,8 @@ def sample_command(
     wanted = rows if rows is not None else max(1, round(model.total))
     with output.working("drawing rows") as report:
         data = model.sample(wanted, seed, progress=report)
-    columns = published.schema.decode(data)
+    schema = published.schema
+    columns = schema.texts(data) if out.suffix == ".csv" else schema.decode(data)
     table = pyarrow.table({k: pyarrow.array(v, from_pandas=True) for k, v in columns.items()})
     draft = out.with_name(f".{token_hex(8)}{out.suffix}")
     try:

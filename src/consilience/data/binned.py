@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -11,7 +12,8 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.data.columns import CLIP, OUTSIDE, CodeArray, Ends, check_outside
+from consilience.data.columns import CLIP, OUTSIDE, CodeArray, Ends, check_outside, checked_tokens
+from consilience.data.formats import DateFormat, NumberFormat, date_format, number_format
 from consilience.data.values import Values, cells, day, numbers
 from consilience.errors import DataError
 
@@ -25,6 +27,7 @@ class Numeric:
     whole: values are whole numbers, so bins are named and decoded as such; the last bin may be one number, e_{k-1} = e_k.
     missing: the number that missing values take; None gives them a code of their own.
     outside: "clip" for the nearest bin, OUTSIDE for a code of its own, MISSING for that of missing values.
+    tokens: what else stands for a missing value, such as NA. format: how text spells 1234.5, such as "1.234,5" (`formats.py`).
     """
 
     name: str
@@ -32,8 +35,12 @@ class Numeric:
     whole: bool = False
     missing: float | None = None
     outside: str = CLIP
+    tokens: tuple[str, ...] = ()
+    format: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", checked_tokens(self.name, self.tokens))
+        _ = self.form
         object.__setattr__(self, "edges", _checked_edges(self.name, self.edges))
         last = len(self.edges) - 2
         for i, (low, high) in enumerate(pairwise(self.edges)):
@@ -66,6 +73,8 @@ class Numeric:
         whole: bool = False,
         missing: float | None = None,
         outside: str = CLIP,
+        tokens: tuple[str, ...] = (),
+        format: str | None = None,
     ) -> Numeric:
         """Bins of equal width (to the nearest whole number if the values are whole)."""
         if not isinstance(bins, int) or isinstance(bins, bool) or not 1 <= bins <= MOST_BINS:
@@ -85,11 +94,20 @@ class Numeric:
             whole,
             missing,
             outside,
+            tokens,
+            format,
         )
 
     @classmethod
     def each(
-        cls, name: str, low: int, high: int, missing: float | None = None, outside: str = CLIP
+        cls,
+        name: str,
+        low: int,
+        high: int,
+        missing: float | None = None,
+        outside: str = CLIP,
+        tokens: tuple[str, ...] = (),
+        format: str | None = None,
     ) -> Numeric:
         """One bin for every whole number from low to high."""
         _checked_edges(name, (low, high))
@@ -103,7 +121,11 @@ class Numeric:
                 "declare bins or edges"
             )
         edges = (*range(int(low), int(high) + 1), int(high))
-        return cls(name, edges, True, missing, outside)
+        return cls(name, edges, True, missing, outside, tokens, format)
+
+    @property
+    def form(self) -> NumberFormat | None:
+        return None if self.format is None else number_format(self.name, self.format)
 
     @property
     def bins(self) -> int:
@@ -113,6 +135,10 @@ class Numeric:
     def ends(self) -> Ends:
         into = None if self.missing is None else int(self._bin(np.array([self.missing]))[0])
         return Ends(self.bins, self.outside, into)
+
+    @property
+    def missing_code(self) -> int:
+        return self.ends.missing_code
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -129,12 +155,20 @@ class Numeric:
         return np.searchsorted(np.array(self.edges[1:-1]), values, side="right").astype(np.int64)
 
     def encode(self, values: Values) -> CodeArray:
-        x, ends = numbers(values), self.ends
+        x, ends = numbers(values, self.tokens, self.form), self.ends
         codes = self._bin(x)
         if self.outside != CLIP:
             codes[(x < self.edges[0]) | (x > self.edges[-1])] = ends.below_code
         codes[np.isnan(x)] = ends.missing_code
         return codes
+
+    def texts(self, values: Values) -> Values:
+        """Decoded values as the declared format spells them, None for missing ones; as they are where none is declared."""
+        form = self.form
+        if form is None:
+            return values
+        listed = values.tolist()
+        return np.array([None if v != v else form.text(v) for v in listed], dtype=object)
 
     def decode(self, codes: NDArray[np.integer]) -> Values:
         """The middle of each bin, rounded down if whole; NaN for the own code of missing values.
@@ -181,6 +215,8 @@ class Dates:
 
     A moment counts as its day (in UTC where it has a zone). missing: the day that missing values take; None gives them a code
     of their own. outside: "clip" for the nearest period, OUTSIDE for a code of its own, MISSING for that of missing values.
+    tokens: what else stands for a missing value, such as NA. format: how text spells days besides the ISO form, such as
+    "MM/DD/YYYY" (`formats.py`).
     """
 
     name: str
@@ -189,8 +225,12 @@ class Dates:
     period: str = "month"
     missing: date | None = None
     outside: str = CLIP
+    tokens: tuple[str, ...] = ()
+    format: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", checked_tokens(self.name, self.tokens))
+        _ = self.form
         for role, value in (("first", self.first), ("last", self.last), ("missing", self.missing)):
             if not (type(value) is date or (role == "missing" and value is None)):
                 raise DataError(
@@ -212,6 +252,10 @@ class Dates:
                 "take longer ones"
             )
         check_outside(self.name, self.outside)
+
+    @property
+    def form(self) -> DateFormat | None:
+        return None if self.format is None else date_format(self.name, self.format)
 
     def index(self, when: date) -> int:
         """The number of the period of a day, counted from year 0."""
@@ -251,6 +295,10 @@ class Dates:
         return Ends(self.bins, self.outside, into)
 
     @property
+    def missing_code(self) -> int:
+        return self.ends.missing_code
+
+    @property
     def labels(self) -> tuple[str, ...]:
         first = self.index(self.first)
         return (*(self._label(first + i) for i in range(self.bins)), *self.ends.labels)
@@ -267,7 +315,7 @@ class Dates:
         return begin.isoformat()
 
     def encode(self, values: Values) -> CodeArray:
-        first, ends = self.index(self.first), self.ends
+        first, ends, form = self.index(self.first), self.ends, self.form
 
         def code_of(when: date | None) -> int:
             if when is None:
@@ -275,8 +323,17 @@ class Dates:
             i = self.index(when) - first
             return i if 0 <= i < self.bins else ends.below_code if i < 0 else ends.above_code
 
-        found = (code_of(day(v)) for v in cells(values))
+        found = (code_of(day(v, form)) for v in cells(values, self.tokens))
         return np.fromiter(found, np.int64, count=len(values))
+
+    def texts(self, values: Values) -> Values:
+        """Decoded days as the declared format spells them, None for missing ones; as they are where none is declared."""
+        if self.format is None:
+            return values
+        pattern = re.split("[T ](?=[hH])", self.format)[0]
+        for token, code in (("YYYY", "%Y"), ("MM", "%m"), ("DD", "%d"), ("M", "%m"), ("D", "%d")):
+            pattern = re.sub(rf"(?<!%){token}", code, pattern)
+        return np.array([v and v.strftime(pattern) for v in values.tolist()], dtype=object)
 
     def decode(self, codes: NDArray[np.integer]) -> Values:
         """The first day of each period; NaT for the own code of missing values.

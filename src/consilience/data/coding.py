@@ -13,7 +13,8 @@ from typing import Any, Literal, Protocol
 
 from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import CLIP, Boolean, Categorical, Column
-from consilience.data.values import DAY, LONGEST_NUMBER, NO, NUMBER, YES
+from consilience.data.formats import DateFormat, NumberFormat
+from consilience.data.values import DAY, LONGEST_NUMBER, NO, NUMBER, YES, token_numbers
 from consilience.errors import DataError
 
 Kind = Literal["text", "truth", "whole", "number", "day"]
@@ -45,6 +46,11 @@ class Engine(Protocol):
         """Characters of a text, counted from 1; fewer where it ends."""
         ...
 
+    def extract(self, x: Expression, pattern: str, group: int) -> Expression:
+        """What a group of the pattern matched in a text that matches; NULL or anything for other text."""
+        ...
+
+    def replace(self, x: Expression, old: str, new: str) -> Expression: ...
     def to_number(self, x: Expression) -> Expression:
         """A number, or text that matches `values.NUMBER`, as float64; NULL or anything for other text, never an error."""
         ...
@@ -76,11 +82,12 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Coded:
-    """One column in an engine: its code, whether a value was there but could not be read, and whether it was out of bounds."""
+    """One column in an engine: its code, and whether a value was there but could not be read, was out of bounds, was missing."""
 
     code: Expression
     unread: Expression
     outside: Expression
+    missing: Expression
 
 
 def coded(column: Column, x: Expression, kind: Kind, engine: Engine) -> Coded:
@@ -93,6 +100,7 @@ def coded(column: Column, x: Expression, kind: Kind, engine: Engine) -> Coded:
         missing = engine.is_null(x) | engine.is_nan(x)
     else:
         missing = engine.is_null(x)
+    missing = missing | _is_token(column, x, kind, engine)
     match column:
         case Categorical():
             return _categorical(column, x, kind, missing, engine)
@@ -103,6 +111,21 @@ def coded(column: Column, x: Expression, kind: Kind, engine: Engine) -> Coded:
         case Dates():
             return _dates(column, x, kind, missing, engine)
     raise DataError(f"column {column.name!r} is of a kind that engines cannot code")
+
+
+def _is_token(column: Column, x: Any, kind: Kind, e: Engine) -> Any:
+    """Whether a value stands for a missing one, as `values.cells` has it; never NULL."""
+    tokens = column.absent if isinstance(column, Categorical) else column.tokens
+    match kind:
+        case "text":
+            same = [x == e.literal(t) for t in tokens]
+        case "whole" | "number":
+            same = [e.to_number(x) == e.literal(v) for v in token_numbers(tokens)]
+        case "day":
+            same = [e.to_text(x) == e.literal(t) for t in tokens]
+        case _:
+            same = []
+    return e.case([(_any(same), e.literal(True))], e.literal(False)) if same else e.literal(False)
 
 
 def _categorical(c: Categorical, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
@@ -118,7 +141,7 @@ def _categorical(c: Categorical, x: Any, kind: Kind, missing: Any, e: Engine) ->
     code = e.case(
         [(missing, e.literal(c.missing_code)), (e.is_null(found), e.literal(c.other_code))], found
     )
-    return Coded(code, _and_not(missing, e.is_null(found), e), e.literal(False))
+    return Coded(code, _and_not(missing, e.is_null(found), e), e.literal(False), missing)
 
 
 def _boolean(c: Boolean, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
@@ -136,7 +159,8 @@ def _boolean(c: Boolean, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
         [(missing, e.literal(c.missing_code)), (yes, e.literal(1)), (no, e.literal(0))],
         e.literal(c.missing_code),
     )
-    return Coded(code, _and_not(missing | yes | no, e.literal(True), e), e.literal(False))
+    unread = _and_not(missing | yes | no, e.literal(True), e)
+    return Coded(code, unread, e.literal(False), missing)
 
 
 def _numeric(c: Numeric, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
@@ -144,12 +168,11 @@ def _numeric(c: Numeric, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
     gone = e.literal(ends.missing_code)
     match kind:
         case "text":
-            readable = spells_number(x, e)
-            number = e.to_number(x)
+            readable, number = number_of_text(x, c.form, e)
         case "truth":
             readable, number = e.literal(True), e.case([(x, e.literal(1.0))], e.literal(0.0))
         case "day":
-            return Coded(gone, _and_not(missing, e.literal(True), e), e.literal(False))
+            return Coded(gone, _and_not(missing, e.literal(True), e), e.literal(False), missing)
         case _:
             readable, number = e.literal(True), e.to_number(x)
     low, high = e.literal(float(c.edges[0])), e.literal(float(c.edges[-1]))
@@ -161,7 +184,20 @@ def _numeric(c: Numeric, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
     beyond = (number < low) | (number > high)
     never = e.literal(False)
     outside = e.case([(missing, never), (e.negate(readable), never)], beyond)
-    return Coded(code, _and_not(missing, e.negate(readable), e), outside)
+    return Coded(code, _and_not(missing, e.negate(readable), e), outside, missing)
+
+
+def number_of_text(x: Any, form: NumberFormat | None, e: Engine) -> tuple[Any, Any]:
+    """Whether a text is a number, and which."""
+    if form is None:
+        return spells_number(x, e), e.to_number(x)
+    shaped = e.matches(x, form.pattern)
+    if form.clock:
+        hour, minute = (e.to_number(e.extract(x, form.pattern, g)) for g in (1, 2))
+        return shaped, e.case([(shaped, hour + minute * e.literal(1 / 60))], e.literal(0.0))
+    for old, new in form.swaps:
+        x = e.replace(x, old, new)
+    return shaped & spells_number(x, e), e.to_number(x)
 
 
 def spells_number(x: Any, e: Engine) -> Any:
@@ -181,13 +217,13 @@ def _bin(x: Any, edges: Sequence[float], first: int, last: int, e: Engine) -> An
 def _dates(c: Dates, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
     ends, gone = c.ends, e.literal(c.ends.missing_code)
     if kind == "text":
-        year, month, day, valid = _parts_of_text(x, e)
+        year, month, day, valid = day_of_text(x, c.form, e)
         readable = e.case([(missing, e.literal(False))], valid)
     elif kind == "day":
         readable = e.literal(True)
         year, month, day = e.year_month_day(x)
     else:
-        return Coded(gone, _and_not(missing, e.literal(True), e), e.literal(False))
+        return Coded(gone, _and_not(missing, e.literal(True), e), e.literal(False), missing)
     index = _period(c.period, year, month, day, e) - e.literal(c.index(c.first))
     below, above = index < e.literal(0), index > e.literal(c.bins - 1)
     code = e.case(
@@ -201,25 +237,43 @@ def _dates(c: Dates, x: Any, kind: Kind, missing: Any, e: Engine) -> Coded:
     )
     never = e.literal(False)
     outside = e.case([(missing, never), (e.negate(readable), never)], below | above)
-    return Coded(code, _and_not(missing, e.negate(readable), e), outside)
+    return Coded(code, _and_not(missing, e.negate(readable), e), outside, missing)
 
 
-def _parts_of_text(x: Any, e: Engine) -> tuple[Any, Any, Any, Any]:
-    """Year, month and day of a text, and whether it is a day at all."""
+def day_of_text(x: Any, form: DateFormat | None, e: Engine) -> tuple[Any, Any, Any, Any]:
+    """Year, month and day of a text, and whether it is a day at all: by the declared format, else by the ISO form."""
+    usual = _parts_of_iso(x, e)
+    if form is None:
+        return usual
+    shaped = _any([e.matches(x, p) for p in form.patterns])
+    year, month, day = (
+        e.to_whole(e.extract(x, form.start, group)) if group else e.literal(1)
+        for group in (form.year, form.month, form.day)
+    )
+    own = (year, month, day, _in_calendar(year, month, day, e))
+    joined = [e.case([(shaped, mine)], iso) for mine, iso in zip(own, usual, strict=True)]
+    return joined[0], joined[1], joined[2], joined[3]
+
+
+def _parts_of_iso(x: Any, e: Engine) -> tuple[Any, Any, Any, Any]:
     after = e.part(x, 11, 1)
     shaped = e.matches(x, DAY) & _any([after == e.literal(v) for v in ("", "T", " ")])
     parsed = e.to_day(e.part(x, 1, 10))
-    one = e.literal(1)
     if parsed is not None:
         year, month, day = e.year_month_day(parsed)
-        valid = e.negate(e.is_null(parsed) | (year < one))
+        valid = e.negate(e.is_null(parsed) | (year < e.literal(1)))
     else:
         year, month, day = (e.to_whole(e.part(x, *p)) for p in ((1, 4), (6, 2), (9, 2)))
-        longer = e.case([((month == e.literal(2)) & _leap(year, e), one)], e.literal(0))
-        days = _by_month(month, MONTH_DAYS, e) + longer
-        valid = e.negate((year < one) | (month < one) | (month > e.literal(12)))
-        valid = valid & e.negate((day < one) | (day > days))
+        valid = _in_calendar(year, month, day, e)
     return year, month, day, e.case([(e.negate(shaped), e.literal(False))], valid)
+
+
+def _in_calendar(year: Any, month: Any, day: Any, e: Engine) -> Any:
+    one = e.literal(1)
+    longer = e.case([((month == e.literal(2)) & _leap(year, e), one)], e.literal(0))
+    days = _by_month(month, MONTH_DAYS, e) + longer
+    valid = e.negate((year < one) | (month < one) | (month > e.literal(12)))
+    return valid & e.negate((day < one) | (day > days))
 
 
 def _period(period: str, year: Any, month: Any, day: Any, e: Engine) -> Any:

@@ -42,6 +42,16 @@ class Column(Protocol):
         """What each code is called, the own codes of missing and other values included."""
         ...
 
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """What stands for a missing value, beside empty text."""
+        ...
+
+    @property
+    def missing_code(self) -> int:
+        """The code that missing values take, their own or another."""
+        ...
+
     def encode(self, values: Values) -> CodeArray:
         """A code for each value, never an error."""
         ...
@@ -62,15 +72,18 @@ class Categorical:
     and false match in any case, and a day its ISO form.
     missing: the label that missing values take; None gives them a code of their own.
     other: the label that undeclared labels take, or OTHER for a code of their own; None treats them as missing.
+    tokens: what else stands for a missing value, such as NA or ?, unless it is one of the labels.
     """
 
     name: str
     values: tuple[str, ...]
     missing: str | None = None
     other: str | None = None
+    tokens: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
+        object.__setattr__(self, "tokens", checked_tokens(self.name, self.tokens))
         if not self.values:
             raise DataError(f"column {self.name!r} must declare at least one label, got none")
         seen: set[str] = set()
@@ -93,6 +106,11 @@ class Categorical:
     def labels(self) -> tuple[str, ...]:
         other = (OTHER,) if self.other == OTHER else ()
         return (*self.values, *other, *((MISSING,) if self.missing is None else ()))
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The tokens for missing values that are no labels."""
+        return tuple(t for t in self.tokens if t not in self.by_text)
 
     @property
     def missing_code(self) -> int:
@@ -137,7 +155,7 @@ class Categorical:
                 case date():
                     return by_text.get(value.isoformat(), other)
 
-        return np.fromiter(map(code_of, cells(values)), np.int64, count=len(values))
+        return np.fromiter(map(code_of, cells(values, self.absent)), np.int64, count=len(values))
 
     def decode(self, codes: NDArray[np.integer]) -> Values:
         """Labels, and None for the own code of missing values."""
@@ -159,6 +177,18 @@ def _check_label(column: str, label: object) -> None:
         )
 
 
+def checked_tokens(column: str, tokens: Sequence[str]) -> tuple[str, ...]:
+    """What stands for missing values beside empty text; refuses what no trimmed text could equal."""
+    if isinstance(tokens, str) or not all(
+        isinstance(t, str) and t and t == t.strip(BLANKS) for t in tokens
+    ):
+        raise DataError(
+            f"what stands for missing values of column {column!r} must be a list of text without blanks around it, got "
+            f"{tokens!r}; empty text always does"
+        )
+    return tuple(dict.fromkeys(tokens))
+
+
 # -- yes and no ----------------------------------------------------------------------------------
 
 
@@ -166,13 +196,15 @@ def _check_label(column: str, label: object) -> None:
 class Boolean:
     """No is 0 and yes is 1; true and false, yes and no, 1 and 0 are understood in any case.
 
-    missing: what missing values take; None gives them a code of their own.
+    missing: what missing values take; None gives them a code of their own. tokens: what else stands for a missing value.
     """
 
     name: str
     missing: bool | None = None
+    tokens: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", checked_tokens(self.name, self.tokens))
         if self.missing is not None and not isinstance(self.missing, bool):
             raise DataError(
                 f"what missing values of column {self.name!r} become must be true or false, "
@@ -191,7 +223,7 @@ class Boolean:
         if values.dtype.kind == "b":
             return values.astype(np.int64)
         code: dict[bool | None, int] = {False: 0, True: 1, None: self.missing_code}
-        found = (code[yes_or_no(v)] for v in cells(values))
+        found = (code[yes_or_no(v)] for v in cells(values, self.tokens))
         return np.fromiter(found, np.int64, count=len(values))
 
     def decode(self, codes: NDArray[np.integer]) -> Values:

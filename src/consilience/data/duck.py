@@ -126,6 +126,12 @@ class DuckDB:
     def part(self, x: Sql, start: int, length: int) -> Sql:
         return Sql(f"substring({x}, {start}, {length})")
 
+    def extract(self, x: Sql, pattern: str, group: int) -> Sql:
+        return Sql(f"regexp_extract({x}, {text_literal(pattern)}, {group})")
+
+    def replace(self, x: Sql, old: str, new: str) -> Sql:
+        return Sql(f"replace({x}, {text_literal(old)}, {text_literal(new)})")
+
     to_number = _of("TRY_CAST({} AS DOUBLE)")
 
     to_whole = _of("TRY_CAST({} AS INTEGER)")
@@ -207,17 +213,20 @@ class DuckDBTable(CodedTable):
         for part in self._columns:
             sums += [f"count(*) FILTER (WHERE {part.unread})"]
             sums += [f"count(*) FILTER (WHERE {part.outside})"]
+            sums += [f"count(*) FILTER (WHERE {part.missing})"]
         try:
             (row,) = self._ask(f"SELECT {', '.join(sums)} FROM {self.opened.relation}").fetchall()
         except FAILURES as error:
             raise refusal(self.opened.shown, error) from error
-        names = self.domain.attributes
-        return Survey(
-            row[0],
-            dict(zip(names, row[1::2], strict=True)),
-            dict(zip(names, row[2::2], strict=True)),
-            self.dropped,
+        return Survey.of(self.schema, row, self.dropped)
+
+    def undeclared(self, name: str, most: int) -> list[tuple[str, int]]:
+        part = self._columns[self.domain.position(name)]
+        found = self._ask(
+            f"SELECT CAST({quoted(name)} AS VARCHAR), count(*) FROM {self.opened.relation} "
+            f"WHERE {part.unread} OR {part.outside} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {most}"
         )
+        return found.fetchall()
 
     def share_done(self) -> float | None:
         """How much of the query that runs now is done, from 0 to 1; None where DuckDB does not know."""
@@ -291,9 +300,12 @@ def duckdb_table(
     progress: Progress | None = None,
     memory_limit: str = MEMORY_LIMIT,
     lenient: bool = False,
+    encoding: str | None = None,
 ) -> DuckDBTable:
     """A path (CSV, Parquet, Arrow, DuckDB) or a frame (pandas, polars, Arrow) as a table that can be counted."""
-    connection, opened, types = opened_table(table, delimiter, name, memory_limit, lenient)
+    connection, opened, types = opened_table(
+        table, delimiter, name, memory_limit, lenient, encoding
+    )
     if schema.unit is None:
         return DuckDBTable(schema, connection, opened, types, progress)
     check_columns(schema, list(types), opened.shown)
@@ -328,10 +340,13 @@ def opened_table(
     name: str | None,
     memory_limit: str = MEMORY_LIMIT,
     lenient: bool = False,
+    encoding: str | None = None,
 ) -> tuple[Connection, Opened, dict[str, str]]:
     """A table in a DuckDB of our own, and {column: DuckDB's name of its type}; no rows are read."""
     connection = _connect(memory_limit)
-    opened = open_table(connection, table, delimiter=delimiter, name=name, lenient=lenient)
+    opened = open_table(
+        connection, table, delimiter=delimiter, name=name, lenient=lenient, encoding=encoding
+    )
     try:
         rows = connection.execute(f"DESCRIBE SELECT * FROM {opened.relation}").fetchall()
     except FAILURES as error:

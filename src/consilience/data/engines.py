@@ -132,6 +132,12 @@ class IbisEngine:
     def part(self, x: Any, start: int, length: int) -> Any:
         return x.substr(start - 1, length)
 
+    def extract(self, x: Any, pattern: str, group: int) -> Any:
+        return x.re_extract(pattern, group)
+
+    def replace(self, x: Any, old: str, new: str) -> Any:
+        return x.replace(old, new)
+
     def to_number(self, x: Any) -> Any:
         return self._cast(x, "float64")
 
@@ -222,17 +228,25 @@ class EngineTable(CodedTable):
         """In one query."""
         sums = {"n": self.table.count()}
         for i, part in enumerate(self._columns):
-            sums[f"u{i}"] = self.table.count(where=part.unread)
-            sums[f"o{i}"] = self.table.count(where=part.outside)
+            for k, found in enumerate((part.unread, part.outside, part.missing)):
+                sums[f"c{i}_{k}"] = self.table.count(where=found)
         with _quiet(self.shown, self.secrets):
             (row,) = self.table.aggregate(**sums).to_pyarrow().to_pylist()
             whole = (
                 row["n"] if self.schema.unit is None else self._whole.count().to_pyarrow().as_py()
             )
-        names = self.domain.attributes
-        unread = {a: int(row[f"u{i}"] or 0) for i, a in enumerate(names)}
-        outside = {a: int(row[f"o{i}"] or 0) for i, a in enumerate(names)}
-        return Survey(int(row["n"]), unread, outside, int(whole) - int(row["n"]))
+        counts = [int(row[name] or 0) for name in sums]
+        return Survey.of(self.schema, counts, int(whole) - counts[0])
+
+    def undeclared(self, name: str, most: int) -> list[tuple[str, int]]:
+        part = self._columns[self.domain.position(name)]
+        with _quiet(self.shown, self.secrets):
+            settled = self.table.filter(part.unread | part.outside)
+            values = settled.select(v=settled[name].cast("string"))
+            counted = values.group_by("v").aggregate(n=lambda t: t.count())
+            found = counted.to_pyarrow().to_pylist()
+        ranked = sorted(found, key=lambda row: (-row["n"], row["v"]))
+        return [(row["v"], int(row["n"])) for row in ranked[:most]]
 
     def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
         """Exact counts of many marginals: in one scan where the engine can, else one GROUP BY per joint table of some cliques."""

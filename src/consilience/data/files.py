@@ -1,14 +1,16 @@
 """Files: what DuckDB reads, and what is wrong with a file that it cannot read, in one line.
 
-CSV files have a header and are UTF-8; everything in them is text until a schema says otherwise, so that neither the types nor
-the errors depend on values.
+CSV files have a header and are UTF-8 unless another encoding is named; everything in them is text until a schema says otherwise,
+so that neither the types nor the errors depend on values. Columns without a name, or with another's, are renamed by their place.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,8 @@ class Opened:
 
     relation: str
     shown: str
+    remarks: tuple[str, ...] = ()
+    """How columns were renamed, in words."""
 
 
 def open_table(
@@ -42,10 +46,11 @@ def open_table(
     delimiter: str | None = None,
     name: str | None = None,
     lenient: bool = False,
+    encoding: str | None = None,
 ) -> Opened:
     """A path, or a frame in memory (pandas, polars, Arrow, a mapping of columns), as something to select from."""
     if isinstance(table, str | Path):
-        return _open_path(connection, Path(table), delimiter, name, lenient)
+        return _open_path(connection, Path(table), delimiter, name, lenient, encoding)
     if isinstance(table, Mapping):
         table = pyarrow.table({k: pyarrow.array(v) for k, v in table.items()})
     try:
@@ -58,8 +63,27 @@ def open_table(
     return Opened("given", type(table).__name__)
 
 
+OTHERS = {
+    ".xlsx": "an Excel workbook",
+    ".xlsm": "an Excel workbook",
+    ".xls": "an Excel workbook",
+    ".ods": "an OpenDocument spreadsheet",
+    ".sav": "an SPSS file",
+    ".dta": "a Stata file",
+    ".sas7bdat": "a SAS file",
+    ".rds": "an R file",
+    ".json": "a JSON file",
+}
+"""Tables that are known by their names and not read."""
+
+
 def _open_path(
-    connection: Connection, path: Path, delimiter: str | None, name: str | None, lenient: bool
+    connection: Connection,
+    path: Path,
+    delimiter: str | None,
+    name: str | None,
+    lenient: bool,
+    encoding: str | None,
 ) -> Opened:
     shown = str(path)
     many = any(c in shown for c in "*?[") and not path.exists()
@@ -80,6 +104,13 @@ def _open_path(
             raise DataError(f"the table must have a header and rows, {shown!r} is empty")
     kinds = [s.lower() for s in path.suffixes if s.lower() not in (".gz", ".zst")]
     kind = kinds[-1] if kinds else ""
+    if kind in OTHERS:
+        raise DataError(
+            f"a table must be a CSV, Parquet, Arrow or DuckDB file, {shown!r} is {OTHERS[kind]}; save it as CSV (UTF-8) first"
+        )
+    binary = kind in (".parquet", ".pq", ".arrow", ".feather", ".ipc", ".duckdb", ".ddb")
+    if binary and encoding is not None:
+        raise DataError(f"an encoding is that of a CSV file, {shown!r} is none; leave it out")
     if kind in (".parquet", ".pq"):
         pattern = shown if many else _itself(shown)
         return Opened(f"read_parquet({text_literal(pattern)})", shown)
@@ -91,7 +122,10 @@ def _open_path(
         return _open_database(connection, shown, name)
     if many:
         raise DataError(f"only Parquet files can be named by a pattern, got {shown!r}")
-    return Opened(_csv(path, delimiter, lenient), shown)
+    if encoding is not None:
+        path = _transcoded(connection, path, encoding, lenient)
+    relation, remarks = _csv(path, delimiter, lenient, shown)
+    return Opened(relation, shown, remarks)
 
 
 def _itself(shown: str) -> str:
@@ -133,59 +167,109 @@ def one_of(tables: Sequence[str], name: str | None, shown: str) -> str:
 # -- CSV ---------------------------------------------------------------------------------------------
 
 
-def _csv(path: Path, delimiter: str | None, lenient: bool) -> str:
-    """SQL that reads the file. lenient: a line that cannot be read is left out, whatever the others are, and not refused."""
-    header = _header_line(path)
+def _csv(
+    path: Path, delimiter: str | None, lenient: bool, shown: str
+) -> tuple[str, tuple[str, ...]]:
+    """SQL that reads the file, and which columns were renamed.
+
+    lenient: a line that cannot be read is left out, whatever the others are, and not refused.
+    """
+    header = _header_line(path, shown)
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise DataError(f"a delimiter must be one character, got {delimiter!r}")
     between = delimiter or _most_frequent(header)
-    names = [n.strip() for n in next(csv.reader([header], delimiter=between))]
-    blank = next((i for i, n in enumerate(names, 1) if not n.strip()), None)
-    if blank is not None:
-        raise DataError(
-            f"every column of {str(path)!r} must have a name in the first line, column {blank} has none"
-        )
-    lowered = [n.lower() for n in names]
-    twice = [n for n, low in zip(names, lowered, strict=True) if lowered.count(low) > 1]
-    if twice:
-        alike = [n for n in twice if n.lower() == twice[0].lower()]
-        got = f"{alike[0]!r} twice" if len(set(alike)) == 1 else f"{alike[0]!r} and {alike[1]!r}"
-        raise DataError(
-            f"columns of {str(path)!r} must have different names (small and capital letters count as the same), got {got}"
-        )
+    names, remarks = distinct_names(
+        [n.strip() for n in next(csv.reader([header], delimiter=between))]
+    )
     columns = ", ".join(f"{text_literal(n)}: 'VARCHAR'" for n in names)
     # DuckDB takes a line break inside a name for the kind that ends lines, and then finds no rows.
     breaks = ", new_line = '\\r\\n'" if "\n" in header and _ends_in_crlf(path) else ""
-    return (
+    relation = (
         f"read_csv({text_literal(_itself(str(path)))}, columns = {{{columns}}}, delim = {text_literal(between)}, "
         "header = true, auto_detect = false, quote = '\"', escape = '\"', nullstr = ''"
         f"{breaks}{', ignore_errors = true, null_padding = true' if lenient else ''})"
     )
+    return relation, remarks
 
 
-def _header_line(path: Path) -> str:
+def distinct_names(given: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """A name for every column, by its place alone, and in words which are not the table's own.
+
+    Small and capital letters count as the same, as in SQL.
+    """
+    taken = {n.lower() for n in given if n}
+    used: set[str] = set()
+    names, remarks = [], []
+    for place, name in enumerate(given, 1):
+        wanted = name or f"column{place}"
+        count, free = 1, wanted
+        while free.lower() in used or (free != name and free.lower() in taken):
+            count += 1
+            free = f"{wanted}_{count}"
+        if free != name:
+            remarks.append(
+                f"column {place} is called {free!r} here: "
+                + (
+                    f"{name!r} is another column's name"
+                    if name
+                    else "it has no name in the first line"
+                )
+            )
+        used.add(free.lower())
+        names.append(free)
+    return names, tuple(remarks)
+
+
+def _transcoded(connection: Connection, path: Path, encoding: str, lenient: bool) -> Path:
+    """The file in UTF-8, in the folder that is removed with the connection. lenient: what is no text becomes a mark for it."""
+    try:
+        known = codecs.lookup(encoding)
+    except LookupError:
+        raise DataError(
+            f"an encoding must be a known one, such as latin-1, cp1252 or utf-16, got {encoding!r}"
+        ) from None
+    (folder,) = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0]
+    target = Path(folder) / f"utf-8-{path.name.removesuffix('.gz')}"
+    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
+    how = "replace" if lenient else "strict"
+    try:
+        with (
+            opener(path, "rt", encoding=known.name, errors=how, newline="") as source,
+            target.open("w", encoding="utf-8", newline="") as sink,
+        ):
+            shutil.copyfileobj(source, sink, 1 << 20)
+    except (UnicodeError, LookupError):
+        raise DataError(
+            f"the table must be text in the encoding that is named, {str(path)!r} is not {encoding}"
+        ) from None
+    except (OSError, EOFError) as error:
+        raise DataError(f"the table {str(path)!r} cannot be read: {error}") from error
+    return target
+
+
+def _header_line(path: Path, shown: str) -> str:
     opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     try:
         with opener(path, "rb") as file:
             start = file.read(_HEADER_BYTES)
     except (OSError, EOFError) as error:
-        raise DataError(f"the table {str(path)!r} cannot be read: {error}") from error
+        raise DataError(f"the table {shown!r} cannot be read: {error}") from error
     if path.suffix.lower() == ".zst":
-        raise DataError(f"the table must be CSV or CSV.gz, got {str(path)!r}; unpack it first")
+        raise DataError(f"the table must be CSV or CSV.gz, got {shown!r}; unpack it first")
     line = _first_record(start.removeprefix(b"\xef\xbb\xbf"))
     if _is_utf16(start[:2], line):
         raise DataError(
-            f"a table must be UTF-8 text, {str(path)!r} is UTF-16; convert it, as with iconv -f UTF-16 -t UTF-8"
+            f"a table must be UTF-8 text, {shown!r} is UTF-16; say --encoding utf-16, or convert it"
         )
     if b"\0" in line:
         raise DataError(
-            f"a CSV file must be text, {str(path)!r} is not; Parquet and Arrow files are known by "
+            f"a CSV file must be text, {shown!r} is not; Parquet and Arrow files are known by "
             "their names, .parquet and .arrow"
         )
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError:
-        raise DataError(_not_utf8(str(path))) from None
+        raise DataError(_not_utf8(shown)) from None
 
 
 def _ends_in_crlf(path: Path) -> bool:
@@ -255,7 +339,7 @@ def refusal(shown: str, error: Exception) -> Exception:
 
 
 def _not_utf8(shown: str) -> str:
-    return f"a table must be UTF-8 text, {shown!r} is not; convert it, as with iconv -f LATIN1 -t UTF-8"
+    return f"a table must be UTF-8 text, {shown!r} is not; say which it is, such as --encoding cp1252 or latin-1, or convert it"
 
 
 def first_line(error: BaseException) -> str:

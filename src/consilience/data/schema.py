@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import Column
+from consilience.data.rules import Rule, compiled
 from consilience.data.values import Values
 from consilience.domain import Clique, Domain
 from consilience.errors import DataError
@@ -21,6 +24,8 @@ from consilience.records.dataset import Dataset, Table, named_columns
 
 Combination = Mapping[str, tuple[str, ...]]
 """{column: labels}: every combination of one of these labels from each column."""
+MOST_CELLS = 50_000_000
+"""Of the columns that a rule ties together."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Schema:
     """Declared columns, in order.
 
     ignored: columns of the table that are left out on purpose.
-    impossible: combinations of labels that cannot occur (structural zeros).
+    impossible: combinations of labels that cannot occur (structural zeros), and rules such as "age < 15 and marital != never",
+    which come to such combinations (`rules.py`).
     groupings: coarser readings of columns.
     name: of the table, by which ledgers know it.
     unit: the column that says whose a row is; it is never released, and at most rows_per_unit rows of each are counted. Without
@@ -47,7 +53,7 @@ class Schema:
 
     columns: tuple[Column, ...]
     ignored: tuple[str, ...] = ()
-    impossible: tuple[Combination, ...] = ()
+    impossible: tuple[Combination | str, ...] = ()
     groupings: tuple[Grouping, ...] = ()
     name: str | None = None
     unit: str | None = None
@@ -58,7 +64,7 @@ class Schema:
         self,
         columns: Iterable[Column],
         ignored: Iterable[str] = (),
-        impossible: Iterable[Combination] = (),
+        impossible: Iterable[Combination | str] = (),
         groupings: Iterable[Grouping] = (),
         *,
         name: str | None = None,
@@ -86,7 +92,10 @@ class Schema:
                 f"the unit says whose a row is and is never released, got {unit!r}, which is declared or ignored too; drop that"
             )
         for combination in self.impossible:
-            _check_combination(self, combination)
+            if not isinstance(combination, str):
+                _check_combination(self, combination)
+        for combination in self.combinations:
+            _check_cells(self, combination)
         for grouping in self.groupings:
             _check_grouping(self, grouping)
 
@@ -111,12 +120,29 @@ class Schema:
         shown = ", ".join(f"{c.name}: {type(c).__name__.lower()} {len(c.labels)}" for c in self)
         return f"Schema({shown})"
 
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules among what is impossible, compiled."""
+        columns = {c.name: c for c in self.columns}
+        return tuple(compiled(r, columns) for r in self.impossible if isinstance(r, str))
+
+    @property
+    def combinations(self) -> tuple[Combination, ...]:
+        """Everything that cannot occur as combinations of labels, those of rules included."""
+        listed = [c for c in self.impossible if not isinstance(c, str)]
+        ruled = [
+            {name: tuple(v for v in self[name].labels if v in labels) for name, labels in c.items()}
+            for rule in self.rules
+            for c in rule.combinations
+        ]
+        return (*listed, *ruled)
+
     @property
     def possible(self) -> dict[Clique, Any]:
         """{clique: False where a combination cannot occur}, as `reconstruct` takes it."""
         masks: dict[Clique, NDArray[np.bool_]] = {}
         domain = self.domain
-        for combination in self.impossible:
+        for combination in self.combinations:
             clique = domain.clique(combination)
             mask = masks.setdefault(clique, np.ones(domain.shape_of(clique), dtype=bool))
             codes = [[self[a].labels.index(v) for v in combination[a]] for a in clique]
@@ -140,6 +166,14 @@ class Schema:
                 f"the schema has {self.domain!r}"
             )
         return {c.name: c.decode(data.column(c.name)) for c in self}
+
+    def texts(self, data: Dataset) -> dict[str, Values]:
+        """`decode` for a file of text: numbers and days as their columns' formats spell them."""
+        found = self.decode(data)
+        for column in self:
+            if isinstance(column, Numeric | Dates):
+                found[column.name] = column.texts(found[column.name])
+        return found
 
 
 def _checked_name(name: object) -> str | None:
@@ -175,6 +209,15 @@ def _check_combination(schema: Schema, combination: Combination) -> None:
         )
     for name, labels in combination.items():
         _check_labels(schema, name, labels, "an impossible combination")
+
+
+def _check_cells(schema: Schema, combination: Combination) -> None:
+    cells = schema.domain.size(schema.domain.clique(combination))
+    if cells > MOST_CELLS:
+        raise DataError(
+            f"an impossible combination must tie columns of at most {MOST_CELLS:,} cells together, got {cells:,} of "
+            f"{', '.join(map(repr, combination))}; merge labels, or state a rule on fewer columns"
+        )
 
 
 def _check_grouping(schema: Schema, grouping: Grouping) -> None:

@@ -4,11 +4,13 @@ name = "people"                 # of the table, by which ledgers know it
 unit = "person_id"              # the column that says whose a row is; without it every row stands for itself
 rows_per_unit = 3               # at most so many rows of a unit are counted
 draft = ["labels of sex"]       # what was read off the data and nobody has checked: a release refuses it
+missing_values = ["N", "?"]     # what stands for a missing value in every column, beside empty text
+impossible = ["age < 15 and marital != never"]
 
 [columns.age]
 type = "integer"                # or categorical, float, boolean, date
 edges = [0, 18, 65, 105]        # or bins = 10 with min and max; or min and max alone: every whole number
-missing = "(missing)"           # a code of its own, or the number that missing values take
+missing = "(missing)"           # a code of its own, as where nothing is said, or the number that missing values take
 outside = "clip"                # or "(outside)", "(missing)"
 """
 
@@ -18,6 +20,7 @@ import json
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from pathlib import Path
@@ -62,6 +65,7 @@ def parse_schema(text: str) -> Schema:
         "unit",
         "rows_per_unit",
         "draft",
+        "missing_values",
         "columns",
         "ignore",
         "impossible",
@@ -81,14 +85,19 @@ def parse_schema(text: str) -> Schema:
     if not isinstance(hierarchies, dict):
         raise DataError(f"hierarchies must be tables [hierarchies.NAME], got {hierarchies!r}")
     impossible = given.get("impossible", [])
-    if not isinstance(impossible, list) or not all(isinstance(i, dict) for i in impossible):
+    if not isinstance(impossible, list) or not all(isinstance(i, dict | str) for i in impossible):
         raise DataError(
-            "impossible combinations must be tables [[impossible]] of COLUMN = [labels]"
+            'what is impossible must be a list of rules such as "age < 15 and marital != never", or tables [[impossible]] of '
+            "COLUMN = [labels]"
         )
+    tokens = _tokens("the schema", given, ())
     return Schema(
-        [_column(name, fields) for name, fields in columns.items()],
+        [_column(name, fields, tokens) for name, fields in columns.items()],
         ignored,
-        [{name: _labels(name, v) for name, v in one.items()} for one in impossible],
+        [
+            one if isinstance(one, str) else {name: _labels(name, v) for name, v in one.items()}
+            for one in impossible
+        ],
         [_grouping(name, fields) for name, fields in hierarchies.items()],
         name=given.get("name"),
         unit=given.get("unit"),
@@ -97,7 +106,7 @@ def parse_schema(text: str) -> Schema:
     )
 
 
-def _column(name: str, fields: object) -> Column:
+def _column(name: str, fields: object, tokens: tuple[str, ...]) -> Column:
     if not isinstance(fields, dict):
         raise DataError(f"column {name!r} must be a table [columns.{_key(name)}], got {fields!r}")
     kind = fields.get("type")
@@ -105,49 +114,62 @@ def _column(name: str, fields: object) -> Column:
         raise DataError(
             f"the type of column {name!r} must be one of {', '.join(_READERS)}, got {kind!r}"
         )
-    return _READERS[kind](name, fields)
+    return _READERS[kind](name, fields, _tokens(f"column {name!r}", fields, tokens))
 
 
-def _categorical(name: str, fields: Fields) -> Categorical:
-    _check_known(f"column {name!r}", fields, ("type", "labels", "missing", "other"))
+def _tokens(what: str, fields: Fields, usual: tuple[str, ...]) -> tuple[str, ...]:
+    given = fields.get("missing_values", list(usual))
+    if not _is_texts(given):
+        raise DataError(f"missing_values of {what} must be a list of text, got {given!r}")
+    return tuple(v for v in given if v)
+
+
+def _categorical(name: str, fields: Fields, tokens: tuple[str, ...]) -> Categorical:
+    known = ("type", "labels", "missing", "other", "missing_values")
+    _check_known(f"column {name!r}", fields, known)
     labels = fields.get("labels", [])
+    _check_decided(name, "labels", labels, "a list of text")
     if not isinstance(labels, list):
         raise DataError(f"labels of column {name!r} must be a list of text, got {labels!r}")
     return Categorical(
-        name, tuple(labels), _unless_own(fields, "missing"), _unless_own(fields, "other")
+        name, tuple(labels), _unless_own(fields, "missing"), _unless_own(fields, "other"), tokens
     )
 
 
-def _boolean(name: str, fields: Fields) -> Boolean:
-    _check_known(f"column {name!r}", fields, ("type", "missing"))
-    return Boolean(name, _unless_own(fields, "missing"))
+def _boolean(name: str, fields: Fields, tokens: tuple[str, ...]) -> Boolean:
+    _check_known(f"column {name!r}", fields, ("type", "missing", "missing_values"))
+    return Boolean(name, _unless_own(fields, "missing"), tokens)
 
 
-def _numeric(name: str, fields: Fields) -> Numeric:
-    _check_known(
-        f"column {name!r}", fields, ("type", "edges", "bins", "min", "max", "missing", "outside")
-    )
+def _numeric(name: str, fields: Fields, tokens: tuple[str, ...]) -> Numeric:
+    bounds = ("edges", "bins", "min", "max")
+    known = ("type", *bounds, "missing", "outside", "missing_values", "format")
+    _check_known(f"column {name!r}", fields, known)
+    _check_decided(name, "bins", fields.get("bins"), "a whole number such as 10, or edges")
     whole = fields["type"] == "integer"
     missing, outside = _unless_own(fields, "missing"), fields.get("outside", CLIP)
+    form = fields.get("format")
     asked = tuple(k for k in ("edges", "bins", "min", "max") if k in fields)
     if asked == ("edges",):
         if not isinstance(fields["edges"], list):
             raise DataError(f"edges of column {name!r} must be a list of numbers")
-        return Numeric(name, tuple(fields["edges"]), whole, missing, outside)
+        return Numeric(name, tuple(fields["edges"]), whole, missing, outside, tokens, form)
     if asked == ("bins", "min", "max"):
         low, high, bins = fields["min"], fields["max"], fields["bins"]
-        return Numeric.uniform(name, low, high, bins, whole, missing, outside)
+        return Numeric.uniform(name, low, high, bins, whole, missing, outside, tokens, form)
     if asked == ("min", "max") and whole:
-        return Numeric.each(name, fields["min"], fields["max"], missing, outside)
+        return Numeric.each(name, fields["min"], fields["max"], missing, outside, tokens, form)
     enough = "edges, or bins with min and max" + (", or min and max" if whole else "")
     raise DataError(
         f"column {name!r} must declare {enough}, got {', '.join(asked) or 'none of them'}"
     )
 
 
-def _dates(name: str, fields: Fields) -> Dates:
-    known = ("type", "period", "first", "last", "missing", "outside")
+def _dates(name: str, fields: Fields, tokens: tuple[str, ...]) -> Dates:
+    known = ("type", "period", "first", "last", "missing", "outside", "missing_values", "format")
     _check_known(f"column {name!r}", fields, known)
+    for key in ("first", "last", "format"):
+        _check_decided(name, key, fields.get(key), "a day, and a format such as MM/DD/YYYY")
     return Dates(
         name,
         _as_day(fields.get("first")),
@@ -155,10 +177,24 @@ def _dates(name: str, fields: Fields) -> Dates:
         fields.get("period", "month"),
         _as_day(_unless_own(fields, "missing")),
         fields.get("outside", CLIP),
+        tokens,
+        fields.get("format"),
     )
 
 
-_READERS: Mapping[str, Callable[[str, Fields], Column]] = {
+UNDECIDED = "?"
+"""What a draft writes where only the owner of the table can decide."""
+
+
+def _check_decided(name: str, key: str, given: object, what: str) -> None:
+    if given == UNDECIDED:
+        raise DataError(
+            f"{key} of column {name!r} must be decided: {what}, got {UNDECIDED!r}; write it into the schema, or list the "
+            "column under ignore"
+        )
+
+
+_READERS: Mapping[str, Callable[[str, Fields, tuple[str, ...]], Column]] = {
     "categorical": _categorical,
     "integer": _numeric,
     "float": _numeric,
@@ -231,11 +267,17 @@ def format_schema(schema: Schema, comments: Mapping[str, str] | None = None, hea
         parts.append("".join(lines))
     if schema.ignored:
         parts.append(f"ignore = {_list(schema.ignored)}\n")
+    tokens = Counter(c.tokens for c in schema).most_common(1)[0][0]
+    if tokens:
+        parts.append(f"missing_values = {_list(tokens)}\n")
+    ruled = any(isinstance(c, str) for c in schema.impossible)
+    if ruled:
+        parts.append(f"impossible = {_list(schema.impossible)}\n")
     for column in schema:
-        lines = [f"[columns.{_key(column.name)}]"]
-        lines += [f"{k} = {_value(v)}" for k, v in _fields(column).items()]
-        parts.append(_commented(said.get(column.name, "")) + "\n".join(lines) + "\n")
-    for combination in schema.impossible:
+        own = {} if column.tokens == tokens else {"missing_values": column.tokens}
+        parts.append(column_text(column.name, _fields(column) | own, said.get(column.name, "")))
+    for combination in () if ruled else schema.impossible:
+        assert not isinstance(combination, str)
         lines = [f"{_key(name)} = {_list(labels)}" for name, labels in combination.items()]
         parts.append("\n".join(["[[impossible]]", *lines]) + "\n")
     for g in schema.groupings:
@@ -244,6 +286,12 @@ def format_schema(schema: Schema, comments: Mapping[str, str] | None = None, hea
         lines += [f"{_key(name)} = {_list(labels)}" for name, labels in g.groups.items()]
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def column_text(name: str, fields: Fields, comment: str = "") -> str:
+    """The table of one column."""
+    lines = [f"[columns.{_key(name)}]", *(f"{k} = {_value(v)}" for k, v in fields.items())]
+    return _commented(comment) + "\n".join(lines) + "\n"
 
 
 def _fields(column: Column) -> Fields:
@@ -267,7 +315,8 @@ def _fields(column: Column) -> Fields:
         case _:
             raise DataError(f"column {column.name!r} is of a kind that no file can hold")
     missing = MISSING if column.missing is None else column.missing
-    return {"type": kind, **bins, "missing": missing, "outside": column.outside}
+    form = {} if column.format is None else {"format": column.format}
+    return {"type": kind, **form, **bins, "missing": missing, "outside": column.outside}
 
 
 def _bins(column: Numeric) -> Fields:
@@ -293,7 +342,13 @@ def _value(value: object) -> str:
             return value.isoformat()
         case tuple():
             return _list(value)
+        case Mapping():
+            return "{" + ", ".join(f"{_key(k)} = {_inline(v)}" for k, v in value.items()) + "}"
     raise DataError(f"a schema file cannot hold {value!r}")
+
+
+def _inline(values: Iterable[object]) -> str:
+    return f"[{', '.join(map(_value, values))}]"
 
 
 def _list(values: Iterable[object]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from consilience.data.columns import MISSING
 from consilience.data.schema import Schema
 from consilience.domain import Domain
 from consilience.errors import DataError
@@ -14,16 +15,26 @@ from consilience.errors import DataError
 
 @dataclass(frozen=True)
 class Survey:
-    """Rows, and per column the cells that were no declared value (`unread`) or out of bounds (`outside`).
+    """Rows, and per column the cells that were no declared value (`unread`), out of bounds (`outside`), or missing.
 
-    Missing values are neither: they are what the schema expects of missing values. `dropped`: rows that are not counted, because
-    their unit has enough others or no name.
+    `filled` are missing values of columns that have no cell for them: they count as what the schema says. `missing` are all of
+    them. `dropped`: rows that are not counted, because their unit has enough others or no name.
     """
 
     records: int
     unread: Mapping[str, int]
     outside: Mapping[str, int]
     dropped: int = 0
+    missing: Mapping[str, int] = field(default_factory=dict)
+    filled: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, schema: Schema, counts: Sequence[int], dropped: int) -> Survey:
+        """From the number of rows, then three numbers per column: unread, outside, missing."""
+        names = schema.domain.attributes
+        each = [dict(zip(names, counts[k::3], strict=True)) for k in (1, 2, 3)]
+        filled = {n: m for n, m in each[2].items() if MISSING not in schema[n].labels}
+        return cls(counts[0], each[0], each[1], dropped, each[2], filled)
 
     def lines(self) -> list[str]:
         """What was settled, in words; nothing where every value was declared."""
@@ -32,6 +43,8 @@ class Survey:
             outside = self.outside[name]
             parts = [f"{unread:,} not declared"] if unread else []
             parts += [f"{outside:,} out of bounds"] if outside else []
+            filled = self.filled.get(name, 0)
+            parts += [f"{filled:,} missing, for which it has no cell,"] if filled else []
             if parts:
                 said.append(f"  {name}: {', '.join(parts)} of {self.records:,}")
         if said:
@@ -86,6 +99,10 @@ class CodedTable(ABC):
     def records(self) -> int:
         """Number of rows."""
         return self.survey.records
+
+    @abstractmethod
+    def undeclared(self, name: str, most: int) -> list[tuple[str, int]]:
+        """The most frequent values of a column that are not declared or out of bounds, and how often each occurs."""
 
 
 def check_columns(schema: Schema, present: Sequence[str], shown: str) -> None:

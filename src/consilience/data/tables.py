@@ -21,14 +21,17 @@ def read_table(
     *,
     delimiter: str | None = None,
     name: str | None = None,
+    encoding: str | None = None,
 ) -> Dataset:
     """The rows of a table as codes in memory, values settled as the schema says.
 
     table: the path of a CSV, Parquet, Arrow or DuckDB file, or a pandas, polars or Arrow table. schema: a `Schema` or the path of
     its TOML. delimiter: of a CSV file, found in its first line unless given. name: of the table in a DuckDB file.
+    encoding: of a CSV file that is not UTF-8.
     """
     declared = schema if isinstance(schema, Schema) else read_schema(schema)
-    return duckdb_table(table, declared, delimiter=delimiter, name=name).dataset()
+    opened = duckdb_table(table, declared, delimiter=delimiter, name=name, encoding=encoding)
+    return opened.dataset()
 
 
 def open_source(
@@ -37,6 +40,7 @@ def open_source(
     *,
     delimiter: str | None = None,
     lenient: bool = False,
+    encoding: str | None = None,
     progress: Progress | None = None,
 ) -> DuckDBTable | EngineTable:
     """The table as a `Source` that is counted where it is. A path or address may end in ::NAME of a table in a database.
@@ -49,6 +53,12 @@ def open_source(
         if "://" in where:
             return engine_table(where, declared, name=name, progress=progress)
         return duckdb_table(
-            where, declared, delimiter=delimiter, name=name, progress=progress, lenient=lenient
+            where,
+            declared,
+            delimiter=delimiter,
+            name=name,
+            progress=progress,
+            lenient=lenient,
+            encoding=encoding,
         )
     return duckdb_table(table, declared, delimiter=delimiter, progress=progress)

@@ -8,6 +8,7 @@ compare the two.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -16,6 +17,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from consilience.data.formats import DateFormat, NumberFormat
 
 Cell = None | str | bool | int | float | date
 Values = NDArray[Any]
@@ -67,20 +70,48 @@ def cell(value: object) -> Cell:
     return str(value).strip(BLANKS) or None
 
 
-def cells(values: Values) -> list[Cell]:
-    return [cell(v) for v in (values if values.dtype.kind == "M" else values.tolist())]
+def cells(values: Values, tokens: Sequence[str] = ()) -> list[Cell]:
+    """Every value as a cell; a token for missing values is None."""
+    found = [cell(v) for v in (values if values.dtype.kind == "M" else values.tolist())]
+    if not tokens:
+        return found
+    texts, spelled = set(tokens), set(token_numbers(tokens))
+    return [None if _is_token(v, texts, spelled) else v for v in found]
+
+
+def token_numbers(tokens: Sequence[str]) -> tuple[float, ...]:
+    """The numbers that some of the tokens spell."""
+    return tuple(float(t) for t in tokens if spells_number(t))
+
+
+def _is_token(value: Cell, texts: set[str], spelled: set[float]) -> bool:
+    """Text that equals a token, a number that one spells, a day in its ISO form."""
+    match value:
+        case None | bool():
+            return False
+        case str():
+            return value in texts
+        case date():
+            return value.isoformat() in texts
+    return number(value) in spelled
 
 
 def spells_number(text: str) -> bool:
     return len(text) <= LONGEST_NUMBER and _number.match(text) is not None
 
 
-def number(value: Cell) -> float:
-    """The number in a cell; NaN where there is none."""
+def number(value: Cell, form: NumberFormat | None = None) -> float:
+    """The number in a cell; NaN where there is none. form: how text spells numbers, where it is not the usual way."""
     match value:
         case None | date():
             return float("nan")
         case str():
+            if form is not None:
+                if not form.fits(value):
+                    return float("nan")
+                if form.clock:
+                    return form.hours(value)
+                value = form.plain(value)
             return float(value) if spells_number(value) else float("nan")
         case _:
             try:
@@ -89,15 +120,26 @@ def number(value: Cell) -> float:
                 return float("inf") if value > 0 else float("-inf")
 
 
-def numbers(values: Values) -> NDArray[np.float64]:
+def numbers(
+    values: Values, tokens: Sequence[str] = (), form: NumberFormat | None = None
+) -> NDArray[np.float64]:
     if values.dtype.kind in "biuf":
-        return values.astype(np.float64)
-    return np.fromiter(map(number, cells(values)), np.float64, count=len(values))
+        found = values.astype(np.float64)
+        if values.dtype.kind != "b":
+            found[np.isin(found, token_numbers(tokens))] = np.nan
+        return found
+    listed = (number(v, form) for v in cells(values, tokens))
+    return np.fromiter(listed, np.float64, count=len(values))
 
 
-def day(value: Cell) -> date | None:
-    """The day in a cell, or None."""
+def day(value: Cell, form: DateFormat | None = None) -> date | None:
+    """The day in a cell, or None. form: how text spells days besides the ISO form, which is read where it does not apply."""
     if isinstance(value, str):
+        if form is not None and (parts := form.parts(value)) is not None:
+            try:
+                return date(*parts)
+            except ValueError:
+                return None
         if not _day.match(value) or value[10:11] not in ("", "T", " "):
             return None
         try:

@@ -9,14 +9,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, Cliques, Domain
+from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain
 from consilience.errors import ConsilienceError, MeasurementError, RegionGraphError
 from consilience.measurements import SquaredLoss
 from consilience.model.diagnostics import Diagnostics, Trace
 from consilience.model.fit import Fit
-from consilience.model.impossible import Masks, check_masks, held
+from consilience.model.impossible import Masks, check_feasible, check_masks, mask_on
 from consilience.model.model import Model
+from consilience.model.out_of_model import TOLERANCE, project
 from consilience.progress import Progress, Step
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.planner import TIME_LIMIT, Plan, build_graph, make_plan, plan_for_graph
 from consilience.solvers.solution import Solution
@@ -72,36 +74,48 @@ class GraphFit(Fit):
         return self.automatic if self.consistency == "auto" else self.consistency
 
     def plan(self, domain: Domain, cliques: Iterable[Clique], load: Load = USUAL_LOAD) -> Plan:
+        check_masks(domain, self.possible)
         plan = self._plan(domain, cliques, load)
         if self.possible:
-            check_masks(plan.graph, self.possible)
+            check_feasible(plan.graph, self.possible)
         return plan
 
     def _plan(self, domain: Domain, cliques: Iterable[Clique], load: Load) -> Plan:
-        """The plan before the masks are looked at, which the solver does as well."""
+        """The plan before it is known whether the masks leave anything, which the solver finds out as well."""
         measured = Cliques.of(domain, cliques).distinct(empty=False)
         if not measured:
             raise MeasurementError(
                 "a reconstruction must have at least one measurement of a marginal, got none"
             )
+        held = self._decided(measured)
         load = replace(load, tolerance=self.tolerance)
         asked = self._consistency
         if isinstance(asked, RegionGraph):
-            _check_covers(asked, domain, measured)
+            _check_covers(asked, domain, held)
             plan = plan_for_graph(asked, measured, self.solver, self.memory, load)
         else:
             plan = make_plan(
                 domain,
-                measured,
+                held,
                 consistency=asked,
                 solver=self.solver,
                 memory=self.memory,
                 time_limit=self.time_limit,
                 load=load,
             )
+        plan = replace(plan, cliques=len(measured))
         if self.roots_measured and plan.consistency not in ("local", "factor"):
             self._check_roots(plan.graph, measured)
         return plan
+
+    def _decided(self, measured: Cliques) -> Cliques:
+        """The cliques that the graph must hold: what is measured, and the attributes of combinations that cannot occur.
+
+        A mask that no region holds could be kept by no answer: tables that agree need not admit a joint table that respects it.
+        """
+        if not self.possible:
+            return measured
+        return Cliques.of(measured.domain, [*measured, *self.possible]).distinct(empty=False)
 
     def _check_roots(self, graph: RegionGraph, measured: Cliques) -> None:
         roots = graph.root_cliques
@@ -124,10 +138,12 @@ class GraphFit(Fit):
     def _graph(self, loss: SquaredLoss, warm: Model | None) -> tuple[Plan | None, RegionGraph]:
         """The plan and its graph; those of the warm start where it was asked for the same and measured on the same cliques."""
         if warm is not None and warm.domain == loss.domain:
-            if warm.cliques == loss.cliques and self._asks_for_the_same(warm.fit):
+            whole = warm.graph.first_unsupported(self.possible) is None
+            if whole and warm.cliques == loss.cliques and self._asks_for_the_same(warm.fit):
                 return warm.diagnostics.plan, warm.graph
             if self._consistency in ("local", "factor", "global"):
-                return None, build_graph(loss.domain, loss.cliques, str(self._consistency))
+                cliques = self._decided(Cliques.of(loss.domain, loss.cliques))
+                return None, build_graph(loss.domain, cliques, str(self._consistency))
         plan = self._plan(loss.domain, loss.cliques, Load.of(loss.measurements, loss.total))
         return plan, plan.graph
 
@@ -157,7 +173,7 @@ class SplittingFit(GraphFit):
             iterations=self.iterations,
             tolerance=self.tolerance,
             state=state if isinstance(state, SplittingState) else None,
-            possible=held(graph, self.possible) or None,
+            possible=self.possible or None,
             absolute=self.absolute,
             progress=progress,
         )
@@ -194,13 +210,37 @@ def model_of(
         loss.domain,
         loss.total,
         graph,
-        solution.tau,
+        _spread_evenly(graph, solution.tau, loss.cliques, fit.possible),
         loss.measurements,
         diagnostics,
         fit,
         total_known,
         state=solution.state,
     )
+
+
+def _spread_evenly(
+    graph: RegionGraph, tau: CliqueVector, measured: Cliques, masks: Masks
+) -> CliqueVector:
+    """tau with the most entropy in regions that are there for a mask alone.
+
+    Of such a table measurements say only what lies in its overlaps with the others, which stay as they are; what the solver
+    leaves in between is no more likely than anything else.
+    """
+    roots = graph.root_cliques
+    alone = [c for c in map(graph.domain.clique, masks) if c in roots and c not in measured]
+    if not alone:
+        return tau
+    even = CliqueVector(tau.layout, tau.values.copy())
+    for region in alone:
+        others = [*(c for c in graph.regions if c != region), *measured]
+        known = PseudoMarginals(graph, tau, Cliques.of(graph.domain, others).distinct(empty=False))
+        allowed = mask_on(graph.domain, masks, region)
+        assert allowed is not None
+        (table,), (left,) = project(known, [region], lambda _, a=allowed: a / a.sum())
+        if left <= TOLERANCE:
+            even[region][...] = np.where(allowed, table, 0.0)
+    return even
 
 
 # -- what several estimators check -----------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Combinations that cannot occur, in answers and rows that no region of the model decides.
 
-A mask is {clique: table}, False where a combination cannot occur. The solver respects those that some region holds. The others
-act here: on inferred tables, and on the tables that rows are moved towards.
+A mask is {clique: table}, False where a combination cannot occur. The graph of a fit holds every mask's clique and the solver
+keeps it. Here masks act on inferred tables, which contain them, and on the tables that rows are moved towards; a model of 0.1 or
+0.2 may have masks that no region holds.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ def held(graph: RegionGraph, masks: Masks) -> dict[Clique, Buffer]:
     return {c: m for c, m in masks.items() if graph.first_unsupported([canonical(c)]) is None}
 
 
-def check_masks(graph: RegionGraph, masks: Masks) -> None:
-    """Refuse masks that do not fit the domain, or that leave no consistent distribution on the graph."""
+def check_masks(domain: Domain, masks: Masks) -> None:
+    """Refuse masks that do not fit the domain or leave nothing."""
     for clique, mask in masks.items():
-        shape = graph.domain.shape_of(clique)
+        shape = domain.shape_of(clique)
         if np.shape(mask) != shape or np.asarray(mask).dtype != np.bool_:
             raise DomainError(
                 f"the mask of possible cells of {clique} must be True or False in a table of shape {shape}, got "
@@ -41,9 +42,11 @@ def check_masks(graph: RegionGraph, masks: Masks) -> None:
             )
         if not np.any(mask):
             raise DomainError(f"the mask of {clique} must leave some cell possible, it leaves none")
-    inside = held(graph, masks)
-    if inside:
-        inner_point(graph, masks_of(graph, inside))
+
+
+def check_feasible(graph: RegionGraph, masks: Masks) -> None:
+    """Refuse masks that leave no consistent distribution on the graph."""
+    inner_point(graph, masks_of(graph, masks))
 
 
 def mask_on(domain: Domain, masks: Masks, clique: Clique) -> NDArray[np.bool_] | None:

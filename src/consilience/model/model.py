@@ -21,7 +21,7 @@ from consilience.model.diagnostics import Diagnostics
 from consilience.model.files import write
 from consilience.model.filters import Where, selection
 from consilience.model.fit import Fit
-from consilience.model.impossible import NOTHING, Masks
+from consilience.model.impossible import NOTHING, Masks, held
 from consilience.model.out_of_model import check_method, check_size, inferred
 from consilience.model.sampling import Rng, SampledRows, sample_rows
 from consilience.model.trust import Trust, trust_in
@@ -332,7 +332,10 @@ class Model:
     @cached_property
     def known(self) -> PseudoMarginals:
         """The tables as questions see them."""
-        return PseudoMarginals.of(self.graph, self.tau, self.cliques)
+        masks = held(self.graph, self.masks)
+        return PseudoMarginals.of(
+            self.graph, self.tau, [*self.cliques, *masks] if masks else self.cliques
+        )
 
 
 def _gap(d: Diagnostics) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from consilience.fits import (
     PossibleCells,
     Shrunk,
 )
+from consilience.measurements import Query
 from consilience.mechanisms import (
     AIM,
     FEM,
@@ -39,6 +41,7 @@ from consilience.mechanisms import (
     Pilot,
     ResidualPlanner,
 )
+from consilience.model.packing import QueryReader, QueryWriter
 from consilience.privacy import Epsilon, Rho
 from consilience.solvers.planner import TIME_LIMIT
 
@@ -128,21 +131,53 @@ def name_of(mechanism: Mechanism) -> str | None:
 
 
 def named(
-    name: str, workload: Workload, own: Sequence[str], settings: Mapping[str, Any]
+    name: str,
+    workload: Workload,
+    own: Sequence[str],
+    settings: Mapping[str, Any],
+    queries: Mapping[str, Query] = MappingProxyType({}),
 ) -> Mechanism:
-    """A mechanism from words: its name, its own options as KEY=VALUE, and the settings of the reconstruction (`USUAL`)."""
+    """A mechanism from words: its name, its own options as KEY=VALUE, and the settings of the reconstruction (`USUAL`).
+
+    queries: what is asked along columns instead of their values.
+    """
     if name not in MECHANISMS:
         raise ConsilienceError(
             f"the mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}"
         )
     entry = MECHANISMS[name]
     options = dict(_own_option(name, entry, given) for given in own)
+    options |= _asked_options(name, entry, workload, queries, options)
     if entry.counts:
         return entry.make(workload, **options, fit=fit_named(settings, _usual_fit(entry)))
     unused = next((k for k, usual in USUAL.items() if settings[k] != usual), None)
     if unused is not None:
         raise ConsilienceError(f"{name} does not take --{unused.replace('_', '-')}; leave it out")
     return entry.make(workload, **options)
+
+
+def _asked_options(
+    name: str,
+    entry: Entry,
+    workload: Workload,
+    queries: Mapping[str, Query],
+    given: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The options in which a mechanism takes what a workload asks along columns, and its weights."""
+    if queries and entry.make is not HDMM:
+        raise ConsilienceError(
+            f"ranges, prefixes and hierarchies, as along {next(iter(queries))!r}, are measured by hdmm, got {name}; add "
+            "--mechanism hdmm"
+        )
+    if queries:
+        return {"queries": queries}
+    if len(set(workload.values())) == 1 or "weights" in given:
+        return {}
+    if entry.make in (Gaussian, Laplace):
+        return {"weights": dict(workload.items())}
+    if not entry.counts:
+        raise ConsilienceError(f"{name} does not take weights of tables; leave out *WEIGHT")
+    return {}
 
 
 def _usual_fit(entry: Entry) -> Fit:
@@ -288,6 +323,8 @@ def _plain(value: Any, strict: bool = True) -> Any:
     for name, kind in _VALUES.items():
         if type(value) is kind:
             return {name: {k: _plain(v, strict) for k, v in _changed(value).items()}}
+    if strict and isinstance(value, Mapping) and all(isinstance(v, Query) for v in value.values()):
+        return {"queries": _plain_queries(value)}
     if isinstance(value, Mapping) and all(isinstance(key, tuple) for key in value):
         return {"cliques": [[list(clique), _plain(v, strict)] for clique, v in value.items()]}
     if not strict:
@@ -295,10 +332,21 @@ def _plain(value: Any, strict: bool = True) -> Any:
     raise TypeError(f"{value!r} cannot be written down")
 
 
+def _plain_queries(queries: Mapping[str, Query]) -> dict[str, Any]:
+    writer = QueryWriter()
+    places = {a: writer.add(q) for a, q in queries.items()}
+    arrays = {k: v.tolist() for k, v in writer.arrays.items()}
+    return {"of": places, "records": writer.records, "arrays": arrays}
+
+
 def _value(plain: Any) -> Any:
     if not isinstance(plain, dict):
         return plain
     ((name, content),) = plain.items()
+    if name == "queries":
+        arrays = {k: np.array(v) for k, v in content["arrays"].items()}
+        reader = QueryReader(content["records"], arrays)
+        return {a: reader[k] for a, k in content["of"].items()}
     if name == "cliques":
         return {tuple(clique): _value(v) for clique, v in content}
     if name in _VALUES:

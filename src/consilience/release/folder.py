@@ -3,9 +3,9 @@
     README.txt           what this is, for whoever gets the folder
     release.json         promise, cost, mechanism, total, diagnostics, versions, and an index of the tables
     schema.toml          the declared columns
-    tables/              consistent tables with standard errors, labelled, as CSV and Parquet
+    tables/              consistent tables with standard errors and 90 % intervals, labelled, as CSV and Parquet
     measurements/        the noisy tables that all of it was made from, with their stddev
-    model.npz            the model, for answers that are not in a table
+    model.npz            the model and the replicates that errors are found from, for answers that are not in a table
     ledger.json          what the ledger said when the release was paid for (if there was one)
     manifest.json        size and SHA-256 of every other file
 
@@ -40,15 +40,17 @@ from consilience.domain import Clique
 from consilience.errors import ConsilienceError, DataError, ReleaseError
 from consilience.fits import load
 from consilience.measurements import Measurement
-from consilience.model import Model
+from consilience.model import Model, Uncertainty
 from consilience.privacy.ledger import sync_directory
+from consilience.progress import Progress, quiet
+from consilience.release.standard_errors import errors_of
 
 # -- labelled tables: one row per cell, its labels first and its numbers after them ---------------------
 
 Labels = Mapping[str, Sequence[str]]
 """{attribute: the label of each code}."""
 
-RESULTS = ("count", "stderr", "noisy", "stddev", "noise", "row")
+RESULTS = ("count", "stderr", "low", "high", "noisy", "stddev", "noise", "row")
 """Columns of released tables beside the attributes."""
 
 
@@ -168,6 +170,8 @@ def _why(target: Path, error: OSError) -> str:
 
 # -- what is in it ---------------------------------------------------------------------------------------
 
+LEVEL = 0.9
+"""Of the intervals in tables, answers and reports."""
 FORMAT = "consilience release"
 VERSION = 1
 
@@ -189,6 +193,17 @@ class Published:
     def private(self) -> bool:
         return bool(self.facts["private"])
 
+    @property
+    def stated(self) -> str:
+        """How the folder finds standard errors: "auto", "bootstrap", "closed-form" or "none"."""
+        return str(self.facts.get("standard_errors", "auto"))
+
+    def errors(
+        self, cliques: Sequence[Clique], progress: Progress = quiet
+    ) -> dict[Clique, Uncertainty | None]:
+        """The errors of tables over these cliques, the same as in the folder's own; None where it states none."""
+        return errors_of(self.model, cliques, self.stated, progress)
+
 
 # -- writing -----------------------------------------------------------------------------------------
 
@@ -199,7 +214,7 @@ def write_release(
     model: Model,
     schema: Schema,
     measurements: Sequence[Measurement],
-    tables: Mapping[Clique, NDArray[np.float64] | None],
+    tables: Mapping[Clique, Uncertainty | None],
     facts: Mapping[str, Any],
     ledger: Mapping[str, Any] | None,
     readme: str,
@@ -207,7 +222,7 @@ def write_release(
 ) -> Published:
     """Write all of it, or nothing, and return it as `read_release` would.
 
-    tables: {clique: standard errors or None}, the tables to publish. draft: where the folder is made
+    tables: {clique: its errors or None}, the tables to publish. draft: where the folder is made
     before it is moved to its place.
     """
     with new_folder(target, draft) as draft:
@@ -232,16 +247,19 @@ def _write_tables(
     folder: Path,
     model: Model,
     labels: Mapping[str, Sequence[str]],
-    tables: Mapping[Clique, NDArray[np.float64] | None],
+    tables: Mapping[Clique, Uncertainty | None],
     mark: str,
 ) -> list[dict[str, Any]]:
     """mark: why the tables are not private, where they are not; Parquet files carry it."""
     folder.mkdir()
     index = []
-    for i, (clique, stderr) in enumerate(tables.items(), 1):
-        numbers = {"count": model.marginal(clique)}
-        if stderr is not None:
-            numbers["stderr"] = stderr
+    bare = [c for c, found in tables.items() if found is None]
+    counts = dict(zip(bare, model.marginals(bare), strict=True))
+    for i, (clique, found) in enumerate(tables.items(), 1):
+        numbers = {"count": counts[clique] if found is None else found.answer}
+        if found is not None:
+            low, high = found.interval(LEVEL)
+            numbers |= {"stderr": found.stderr, "low": low, "high": high}
         table = labelled_table(labels, clique, numbers)
         if mark:
             table = table.replace_schema_metadata({"mark": mark})

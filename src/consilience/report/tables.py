@@ -1,7 +1,7 @@
 """Published tables with their intervals, and how far each can be relied on.
 
 The yardstick of a table is its expected total variation to the truth: half the expected L1 distance, as a share of the
-total. For a normal error of standard error s the expected distance of one count is s sqrt(2 / pi).
+total. Errors are those of `model/uncertainty.py`; nothing is computed about them here.
 """
 
 from __future__ import annotations
@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import pi, sqrt
 
 import numpy as np
-from scipy.special import ndtri
 
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import ConsilienceError
-from consilience.model import Model
-from consilience.model.uncertainty import Uncertainty, reach_of
+from consilience.model import Model, Uncertainty
 from consilience.progress import Progress, quiet
+from consilience.release.folder import LEVEL
 
-LEVEL = 0.9
-"""Of every interval in a report."""
-MULTIPLE = float(ndtri(0.5 + LEVEL / 2))
 PUBLISHED = "published with the table"
 MEASURED, INFERRED, ASSUMED = "measured", "inferred", "assumed"
 MEANING = {
@@ -35,11 +30,12 @@ Labels = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, eq=False)
 class PublishedTable:
-    """Counts over a clique, the half-width of each interval, and the expected total variation to the truth."""
+    """Counts over a clique, the interval of each, and the expected total variation to the truth."""
 
     clique: Clique
     counts: Buffer
-    reach: Buffer
+    low: Buffer
+    high: Buffer
     variation: float
     how: str
     """Where the standard errors come from."""
@@ -51,14 +47,6 @@ class PublishedTable:
         return " × ".join(self.clique)
 
     @property
-    def low(self) -> Buffer:
-        return np.maximum(self.counts - self.reach, 0.0)
-
-    @property
-    def high(self) -> Buffer:
-        return self.counts + self.reach
-
-    @property
     def unclear(self) -> float:
         """Share of cells whose interval reaches down to zero."""
         return float((self.low <= 0).mean())
@@ -67,41 +55,31 @@ class PublishedTable:
 def published_tables(
     model: Model,
     *,
-    stderr: Mapping[Clique, Buffer | None] | None = None,
-    replicates: int,
-    rng: np.random.Generator | int = 0,
+    errors: Mapping[Clique, Uncertainty | None] | None = None,
+    replicates: int | None = None,
+    rng: np.random.Generator | int | None = None,
     progress: Progress = quiet,
 ) -> list[PublishedTable]:
     """Every attribute, every measured clique and what was published besides.
 
-    `stderr`: what was published, with its standard errors where they are known already.
+    errors: what was published, with its errors where the folder states any. replicates, rng: refits behind the others, which
+    are the model's own unless given.
     """
     singles: list[Clique] = [(a,) for a in model.domain if model.in_model(a)]
-    published: list[Clique] = [*singles, *model.cliques, *(stderr or {})]
+    published: list[Clique] = [*singles, *model.cliques, *(errors or {})]
     cliques = list(dict.fromkeys(published))
-    found = {c: (s, PUBLISHED) for c, s in (stderr or {}).items() if s is not None}
-    for inside, method in ((True, "auto"), (False, "bootstrap")):
-        missing = [c for c in cliques if c not in found and model.in_model(c) is inside]
-        if missing:
-            fresh = model.uncertainties(
-                missing,
-                method=method,
-                replicates=replicates,
-                rng=rng,
-                progress=progress,
-            )
-            found |= {c: (u.stderr, u.method) for c, u in zip(missing, fresh, strict=True)}
+    found = {c: (u, PUBLISHED) for c, u in (errors or {}).items() if u is not None}
+    missing = [c for c in cliques if c not in found]
+    fresh = model.uncertainties(missing, replicates=replicates, rng=rng, progress=progress)
+    found |= {c: (u, u.method) for c, u in zip(missing, fresh, strict=True)}
     linked = Linked(model)
     tables = []
-    for clique, counts in zip(cliques, model.marginals(cliques), strict=True):
-        (spread, how), basis = found[clique], linked.basis(clique)
-        reach = spread
-        if basis == MEASURED:
-            # What a cell near zero could hold; it adds nothing to errors that are in closed form already.
-            at_least = Uncertainty(spread, np.zeros_like(spread), "bootstrap", 0)
-            reach = reach_of(model, clique, at_least)
-        variation = min(1.0, float(spread.sum()) * sqrt(2 / pi) / (2 * model.total))
-        tables.append(PublishedTable(clique, counts, MULTIPLE * reach, variation, how, basis))
+    for clique in cliques:
+        u, how = found[clique]
+        variation = min(1.0, float(u.distance.sum()) / (2 * model.total))
+        low, high = u.interval(LEVEL)
+        basis = linked.basis(clique)
+        tables.append(PublishedTable(clique, u.answer, low, high, variation, how, basis))
     return tables
 
 

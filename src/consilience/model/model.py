@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,13 @@ from consilience.model.diagnostics import Diagnostics
 from consilience.model.files import write
 from consilience.model.filters import Where, selection
 from consilience.model.fit import Fit
+from consilience.model.frames import frame
 from consilience.model.impossible import NOTHING, Masks
 from consilience.model.out_of_model import check_method, check_size, inferred
 from consilience.model.replicates import Replicates, affordable, replicates_of
 from consilience.model.sampling import Rng, SampledRows, sample_rows
-from consilience.model.trust import Trust, trust_in
-from consilience.model.uncertainty import Question, Uncertainty, uncertainties
+from consilience.model.trust import Basis, Near, Trust, basis_of, strongest_tree, trust_in
+from consilience.model.uncertainty import Question, Uncertainty, replicated, uncertainties
 from consilience.progress import Progress, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
@@ -63,6 +64,8 @@ class Model:
     """What errors are made of, where they were kept; `spread` makes them otherwise."""
     kept: KeptBackbone | None = None
     """The backbone as a file keeps it."""
+    labels: Mapping[str, Sequence[str]] | None = None
+    """What each code is called, where a schema says so; in no file of the model."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.measurements, Measurements):
@@ -177,6 +180,15 @@ class Model:
         made = replicates_of(self, most, np.random.default_rng(0), progress or quiet)
         return replace(self, kept=kept, replicates=made.rounded())
 
+    def basis(self, attributes: str | Iterable[str]) -> Basis:
+        """What `marginal(attributes)` rests on, in words: `trust` says more, and takes longer."""
+        clique = self.domain.clique(self._asked(attributes))
+        return basis_of(self.known, clique, self.cliques, lambda: self._strongest)
+
+    @cached_property
+    def _strongest(self) -> Near:
+        return strongest_tree(self.known)
+
     def trust(
         self,
         attributes: str | Iterable[str],
@@ -190,7 +202,8 @@ class Model:
         check_method(method)
         order = self._asked(attributes)
         check_size(self.domain, self.domain.clique(order))
-        found = trust_in(self.known, order, self.cliques, method, lambda: self.prepare(progress))
+        rests = self.basis(order)
+        found = trust_in(self.known, order, rests, method, lambda: self.prepare(progress))
         if replicates == 0:
             return found
         spread = self.uncertainty(
@@ -245,6 +258,41 @@ class Model:
         """`uncertainty` of many marginals from the same refits."""
         asked = [self._question(a, None) for a in marginals]
         return uncertainties(self, asked, method, replicates, rng, progress or quiet)
+
+    def replicated(
+        self,
+        attributes: str | Iterable[str],
+        query: Query | Buffer | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> tuple[Buffer, Buffer]:
+        """`marginal` or `answer`, and the same by every replicate: what errors of functions of counts are found from."""
+        return replicated(self, *self._question(attributes, query), progress or quiet)
+
+    def table(
+        self,
+        attributes: str | Iterable[str],
+        level: float = 0.9,
+        *,
+        labels: Mapping[str, Sequence[str]] | None = None,
+        progress: Progress | None = None,
+    ) -> Any:
+        """Counts with their errors, a row per cell: a frame of pandas, Polars or Arrow, the first that is installed.
+
+        Columns are the attributes (labels of the release that the model was read from, or as given; else codes), count, error,
+        low and high.
+        """
+        order = self._asked(attributes)
+        found = self.uncertainty(order, progress=progress)
+        low, high = found.interval(level)
+        known = {**(self.labels or {}), **(labels or {})}
+        columns: dict[str, Any] = {}
+        for name, codes in zip(order, np.indices(found.answer.shape), strict=True):
+            words = known.get(name)
+            flat = codes.reshape(-1)
+            columns[name] = flat if words is None else np.array(words, dtype=object)[flat]
+        numbers = {"count": found.answer, "error": found.stderr, "low": low, "high": high}
+        return frame(columns | {k: np.asarray(v).reshape(-1) for k, v in numbers.items()})
 
     def stderr(
         self,

@@ -8,7 +8,7 @@ that an answer was inferred through is in its error; that nothing else links the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import sqrt
@@ -36,10 +36,8 @@ BUDGET = 16 * 2**20
 """Bytes that a model's replicates take at most, before they are packed."""
 LOOSEST = 1e-4
 """Refits stop at this relative gap: the fit is then within a hundredth of the noise."""
-INFERRED_WORK = 3e8
+INFERRED_WORK = 2e8
 """Cells that the replicates of an inferred answer may visit: about half a second. A limit on work, so that errors repeat."""
-FINE = 512
-"""Inferred tables of no more cells than this are made to agree with the replicate as finely as answers are."""
 
 Kept = NDArray[np.floating[Any]]
 
@@ -98,7 +96,7 @@ class Replicates:
         return {c: np.array(tables) for c, tables in found.items()}
 
     def _through(
-        self, model: Model, adjusting: Adjusting, own: Mapping[Clique, Buffer], k: int
+        self, model: Model, adjusting: Adjusting, own: Iterable[Clique], k: int
     ) -> dict[Clique, Buffer]:
         """Distributions by replicate k; by the model itself for -1."""
         tau = _on(model, self.layout)
@@ -112,10 +110,8 @@ class Replicates:
         )
         backbone = adjusting.by(change.table)
         return {
-            c: inferred(
-                known, [c], "auto", lambda: backbone, masks=model.masks, rough=table.size > FINE
-            )[0][0]
-            for c, table in own.items()
+            c: inferred(known, [c], "auto", lambda: backbone, masks=model.masks, rough=True)[0][0]
+            for c in own
         }
 
 

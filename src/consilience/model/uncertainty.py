@@ -145,6 +145,17 @@ def uncertainties(
     ]
 
 
+def replicated(
+    model: Model, attributes: Clique, query: Query | None, progress: Progress
+) -> tuple[Buffer, Buffer]:
+    """An answer, and what every replicate says to the same question."""
+    clique = model.domain.clique(attributes)
+    (table,) = model.marginals([clique], progress=progress)
+    tables = model.spread(progress).tables(model, {clique: table})[clique]
+    own = _answered(model, attributes, query, table[None])[0]
+    return own, _answered(model, attributes, query, tables)
+
+
 def _spread(
     model: Model,
     replicates: int | None,
@@ -264,5 +275,6 @@ __all__ = [
     "Uncertainty",
     "closed_form_holds",
     "deviations",
+    "replicated",
     "uncertainties",
 ]

@@ -35,7 +35,8 @@ from consilience.mechanisms.mechanism import check_budget
 from consilience.privacy import Budget, Ledger, NoiseSource
 from consilience.progress import Progress, Step, quiet
 from consilience.release.facts import account_facts, readme, release_facts
-from consilience.release.folder import RESULTS, Published, check_target, write_release
+from consilience.release.folder import Published, check_target, write_release
+from consilience.release.labelled import RESULTS
 from consilience.release.paid import Paid, check_unpaid, paid_for, read_unfinished
 from consilience.release.registry import (
     USUAL,

@@ -16,7 +16,7 @@ from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import ConsilienceError
 from consilience.model import Model, Uncertainty
 from consilience.progress import Progress, quiet
-from consilience.release.folder import LEVEL
+from consilience.release.answers import LEVEL
 
 PUBLISHED = "published with the table"
 MEASURED, INFERRED, ASSUMED = "measured", "inferred", "assumed"

@@ -1,6 +1,6 @@
 """A backbone moved as tables that it was fitted to move, one clique of the tree at a time and only those that a question reads.
 
-Maximum entropy with other targets is near the one with these: each table of the tree is scaled, sweep by sweep, to its own
+Maximum entropy with other targets is near the one with these: each table of the tree is scaled, one after the other, to its own
 marginals on the cliques inside it plus what those moved by. Where targets do not move, nothing does, even if they were not met.
 Cliques that touch agree on their separators as far as the targets decide them, and conditionals, which are what answers are
 made of, need no more.
@@ -19,8 +19,6 @@ from consilience.domain import Buffer, Clique
 from consilience.kernels.messages import add_up
 from consilience.tree.answers import Backbone, TreeAnswers
 
-SWEEPS = 2
-
 
 class Adjusting:
     """Makes backbones that differ from one in their numbers alone; index arrays are found once and shared."""
@@ -38,9 +36,7 @@ class Adjusting:
     def work(self) -> int:
         """Cells that a replicate visits if a question reads the whole tree."""
         cells = self.backbone.fit.support.cells
-        visits = (
-            len(c) * (2 + 2 * SWEEPS * len(i)) for c, i in zip(cells, self._inside, strict=True)
-        )
+        visits = (len(c) * (2 + 2 * len(i)) for c, i in zip(cells, self._inside, strict=True))
         return max(1, sum(visits))
 
     def by(self, moved: Callable[[Clique], Buffer]) -> Backbone:
@@ -54,11 +50,10 @@ class Adjusting:
         for clique in self._inside[bag]:
             place, own = self._own(bag, clique)
             wanted.append((place, np.maximum(own + moved(clique).reshape(-1), 0.0)))
-        for _ in range(SWEEPS):
-            for place, target in wanted:
-                have = add_up(place, found, len(target))
-                ratio = np.divide(target, have, out=np.zeros_like(have), where=have > 0)
-                found *= ratio[place]
+        for place, target in wanted:
+            have = add_up(place, found, len(target))
+            ratio = np.divide(target, have, out=np.zeros_like(have), where=have > 0)
+            found *= ratio[place]
         total = found.sum()
         return found / total if total > 0 else self.backbone.fit.tables[bag]
 

@@ -30,8 +30,10 @@ from typing import Any
 
 import numpy as np
 
+from consilience.data.binned import Numeric
 from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema, read_schema
+from consilience.data.within import Values
 from consilience.domain import Clique
 from consilience.errors import ConsilienceError, ReleaseError
 from consilience.fits import load
@@ -40,6 +42,7 @@ from consilience.measurements import Measurement
 from consilience.model import Model, Uncertainty
 from consilience.privacy.ledger import sync_directory
 from consilience.progress import Progress, quiet
+from consilience.records import Dataset
 from consilience.release.answers import LEVEL, Answer, answer
 from consilience.release.labelled import file_name, labelled_table, write_labelled
 from consilience.release.questions import read_question
@@ -138,6 +141,22 @@ class Published:
         return answer(
             self.model, self.schema, read, self.stated, progress, errors=errors, level=level
         )
+
+    def decode(self, data: Dataset, rng: np.random.Generator | int | None = None) -> dict[str, Any]:
+        """Rows of codes as values; numbers in bins are drawn by the law that means are found with (`data/within.py`)."""
+        draws = np.random.default_rng(rng)
+        columns = dict(self.schema.decode(data))
+        for column in self.schema:
+            if not isinstance(column, Numeric):
+                continue
+            values, codes = Values.of(column), data.column(column.name).astype(np.int64)
+            inside = codes < column.bins
+            if inside.any() and values.widths.any():
+                counts = self.model.marginal(column.name)[: column.bins]
+                found = columns[column.name].copy()
+                found[inside] = values.drawn(counts, codes[inside], draws)
+                columns[column.name] = found
+        return columns
 
     def table(self, attributes: str | Sequence[str], level: float = LEVEL) -> Any:
         """Counts with labels, error, low and high, as a frame."""

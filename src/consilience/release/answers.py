@@ -25,12 +25,21 @@ from consilience.model.frames import frame
 from consilience.model.uncertainty import deviations
 from consilience.progress import Progress, quiet
 from consilience.release.conditions import Chosen, both
+from consilience.release.numbers import (
+    Numbers,
+    aligned,
+    bounds_of,
+    compared_bounds,
+    notes_on,
+    over,
+    quantile,
+)
 from consilience.release.questions import OF_NUMBERS, Measure, Question
 from consilience.release.standard_errors import has_errors
 
-Numbers = NDArray[np.float64]
 LEVEL = 0.9
 """Of the intervals in tables, answers and reports."""
+NOISE_ALONE = "the error holds the noise of what was measured, not what was assumed beyond it"
 ERRORS = ("auto", "all", "none")
 """Errors as the folder keeps them, by refits where it keeps none, or not at all."""
 
@@ -144,6 +153,8 @@ def answer(
     elif errors != "none":
         notes.append(wanted.why_no_errors())
     verdict, basis = wanted.basis()
+    if stderr is not None and verdict != "measured":
+        notes.append(NOISE_ALONE)
     name = question.measure.kind
     return Answer(
         question.text, name, question.by, groups.labels, found.value, stderr, low, high, found.bounds,
@@ -285,12 +296,12 @@ class _Wanted:
             yes = [None if x is None else (x[..., 1], x.sum(axis=-1)) for x in (own, drawn)]
         else:
             met, everybody = (self.counts(w, {}, 1) for w in (both(where, condition), where))
-            one, of = _aligned(met[1], everybody[1])
+            one, of = aligned(met[1], everybody[1])
             yes = [
                 (met[0][:, 0], everybody[0][:, 0]),
                 None if one is None or of is None else (one[..., 0], of[..., 0]),
             ]
-        value, drawn = (None if y is None else _over(*y) for y in yes)
+        value, drawn = (None if y is None else over(*y) for y in yes)
         assert value is not None
         return _Found(value, drawn, least=0.0, most=1.0)
 
@@ -301,9 +312,9 @@ class _Wanted:
         kept = where.get(measure.column)
         own, drawn = self.counts(where, {measure.column: codes}, len(values.codes))
         find: Callable[[Numbers], Numbers] = {
-            "mean": lambda n: _over((n * values.means(n)).sum(axis=-1), n.sum(axis=-1)),
+            "mean": lambda n: over((n * values.means(n)).sum(axis=-1), n.sum(axis=-1)),
             "sum": lambda n: (n * values.means(n)).sum(axis=-1),
-        }.get(measure.kind, lambda n: _quantile(values, n, measure.level))
+        }.get(measure.kind, lambda n: quantile(values, n, measure.level))
         used = range(len(values.codes)) if kept is None else np.flatnonzero(np.isin(values.codes, kept))  # fmt: skip
         ends = [float(values.first[used].min()), float(values.last[used].max())]
         if measure.kind == "sum":
@@ -311,8 +322,8 @@ class _Wanted:
         return _Found(
             find(own),
             None if drawn is None else find(drawn),
-            _bounds(values, own, measure) if (values.last > values.first).any() else None,
-            _notes(values, own, kept, self._left_out(measure, where, own)),
+            bounds_of(values, own, measure) if (values.last > values.first).any() else None,
+            notes_on(values, own, kept, self._left_out(measure, where, own)),
             *ends,
         )
 
@@ -325,15 +336,16 @@ class _Wanted:
 
     def _compared(self, measure: Measure, of: Measure, where: Chosen) -> _Found:
         first, second = (self.measured(of, both(where, g)) for g in measure.groups)
-        one, two = _aligned(first.replicates, second.replicates)
+        one, two = aligned(first.replicates, second.replicates)
         ratio = measure.kind == "ratio"
         drawn = None
         if one is not None and two is not None:
-            drawn = _over(one, two) if ratio else one - two
-        value = _over(first.value, second.value) if ratio else first.value - second.value
-        return _Found(
-            value, drawn, _compared_bounds(first, second, ratio), (*first.notes, *second.notes)
-        )
+            drawn = over(one, two) if ratio else one - two
+        value = over(first.value, second.value) if ratio else first.value - second.value
+        ends = None
+        if first.bounds is not None and second.bounds is not None:
+            ends = compared_bounds(first.bounds, second.bounds, ratio)
+        return _Found(value, drawn, ends, (*first.notes, *second.notes))
 
     # -- words ---------------------------------------------------------------------------------------
 
@@ -367,90 +379,9 @@ def _counts(wanted: _Wanted, groups: _Groups, level: float) -> Answer:
     else:
         values, notes = model.answer(joint, query), (wanted.why_no_errors(),)
     verdict, basis = wanted.basis()
+    if stderr is not None and verdict != "measured":
+        notes = (NOISE_ALONE,)
     return Answer(
         question.text, "count", question.by, groups.labels, values, stderr, low, high, None,
         verdict, basis, notes,
     )  # fmt: skip
-
-
-def _over(top: Numbers, bottom: Numbers) -> Numbers:
-    """A ratio; of nobody there is none."""
-    top, bottom = np.broadcast_arrays(top, bottom)
-    return np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0)
-
-
-def _aligned(one: Numbers | None, two: Numbers | None) -> tuple[Numbers | None, Numbers | None]:
-    """The replicates that both have: an inferred table may have fewer of the same ones."""
-    if one is None or two is None:
-        return None, None
-    count = min(len(one), len(two))
-    return one[:count], two[:count]
-
-
-def _quantile(values: Values, counts: Numbers, level: float) -> Numbers:
-    bins, share = _bin_of_quantile(counts, level)
-    slopes = np.take_along_axis(values.slopes(counts), bins[..., None], axis=-1)[..., 0]
-    found = np.clip(values.at(slopes, bins, share), values.first[bins], values.last[bins])
-    return np.where(counts.sum(axis=-1) > 0, found, np.nan)
-
-
-def _bin_of_quantile(counts: Numbers, level: float) -> tuple[NDArray[np.intp], Numbers]:
-    """The bin that a quantile lies in, and the share of the bin below it."""
-    sums = np.cumsum(counts, axis=-1)
-    wanted = level * sums[..., -1:]
-    bins = np.minimum((sums < wanted).sum(axis=-1), counts.shape[-1] - 1)
-    inside = np.take_along_axis(counts, bins[..., None], axis=-1)[..., 0]
-    below = np.take_along_axis(sums, bins[..., None], axis=-1)[..., 0] - inside
-    return bins, np.divide(
-        wanted[..., 0] - below, inside, out=np.full(inside.shape, 0.5), where=inside > 0
-    )
-
-
-def _bounds(values: Values, counts: Numbers, measure: Measure) -> tuple[Numbers, Numbers]:
-    """What the number is at least and at most, wherever in their bins the values are."""
-    if measure.kind in ("median", "quantile"):
-        bins, _ = _bin_of_quantile(counts, measure.level)
-        return values.first[bins], values.last[bins]
-    sums = [(counts * end).sum(axis=-1) for end in (values.first, values.last)]
-    if measure.kind == "mean":
-        sums = [_over(s, counts.sum(axis=-1)) for s in sums]
-    return sums[0], sums[1]
-
-
-def _compared_bounds(first: _Found, second: _Found, ratio: bool) -> tuple[Numbers, Numbers] | None:
-    if first.bounds is None and second.bounds is None:
-        return None
-    (a, b), (c, d) = (f.bounds or (f.value, f.value) for f in (first, second))
-    if not ratio:
-        return a - d, b - c
-    corners = np.array([_over(x, y) for x in (a, b) for y in (c, d)])
-    corners = np.where((c > 0) & (d > 0), corners, np.nan)
-    return corners.min(axis=0), corners.max(axis=0)
-
-
-def _notes(
-    values: Values, counts: Numbers, kept: tuple[int, ...] | None, left_out: float
-) -> tuple[str, ...]:
-    """What a reader must know about the numbers behind a mean: open ends, the widest bin's share, who has none."""
-    notes = []
-    used = list(values.codes) if kept is None else [c for c in values.codes if c in kept]
-    if not used:
-        raise ConsilienceError(
-            f"the conditions must leave numbers of {values.name!r}, they leave none"
-        )
-    top = values.codes.index(used[-1])
-    total = counts.sum()
-    if values.last[top] > values.first[top] and total > 0:
-        share = counts[..., top].sum() / total
-        ends = f"{values.first[top]:,.6g} to {values.last[top]:,.6g}"
-        beyond = (
-            ", and values above, which count as in it"
-            if values.open_above and top == len(values.codes) - 1
-            else ""
-        )
-        notes.append(
-            f"the top bin of {values.name} is {ends}{beyond}: {100 * share:.2g} % of the people"
-        )
-    if left_out > 5e-4:
-        notes.append(f"{100 * left_out:.2g} % of the people have no number there and are left out")
-    return tuple(notes)

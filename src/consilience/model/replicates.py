@@ -108,7 +108,7 @@ class Replicates:
             PseudoMarginals(model.graph, CliqueVector(self.layout, values), model.known.cliques)
             for values in (np.maximum(tau + moved, 0.0), moved)
         )
-        backbone = adjusting.by(change.table)
+        backbone = adjusting.by(change.table) if k >= 0 else adjusting.backbone
         return {
             c: inferred(known, [c], "auto", lambda: backbone, masks=model.masks, rough=True)[0][0]
             for c in own

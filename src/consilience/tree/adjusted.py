@@ -46,12 +46,10 @@ class Adjusting:
 
     def scaled(self, bag: int, moved: Callable[[Clique], Buffer]) -> Buffer:
         found = self.backbone.fit.tables[bag].copy()
-        wanted = []
-        for clique in self._inside[bag]:
+        for k, clique in enumerate(self._inside[bag]):
             place, own = self._own(bag, clique)
-            wanted.append((place, np.maximum(own + moved(clique).reshape(-1), 0.0)))
-        for place, target in wanted:
-            have = add_up(place, found, len(target))
+            target = np.maximum(own + moved(clique).reshape(-1), 0.0)
+            have = own if k == 0 else add_up(place, found, len(target))
             ratio = np.divide(target, have, out=np.zeros_like(have), where=have > 0)
             found *= ratio[place]
         total = found.sum()

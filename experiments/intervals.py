@@ -7,7 +7,7 @@
 Each row is one release of all pairs of a few columns: how many cells there were, how many intervals held the true count, the
 same for true counts above 200 and for true zeros, and the total variation that was expected and achieved, over the tables
 that were measured and, apart from them, over those that an adaptive mechanism left to be inferred. --tuned takes the columns and
-the seed on which the rule of the intervals was chosen; the committed rows are of other columns and other seeds.
+the seed on which the rule of the intervals was chosen; the committed rows are of other seeds and mostly other columns.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ EXPERIMENTS = (
     Experiment("rivals", "Beyond the paper: GReM-LNN, ResidualPlanner", "rivals.py", "1", "20 minutes"),
     Experiment("prior", "Beyond the paper: the prior on five data sets", "prior_and_path.py", "1 to 5", "1 hour",
                quick=("--data", "titanic", "--ways", "2", "--epsilons", "1", "--seeds", "1")),
+    Experiment("intervals", "Beyond the paper: how often intervals hold the truth", "intervals.py", "0 to 2", "30 minutes"),
     Experiment("aim", "Beyond the paper: AIM beside others' from PyPI", "aim.py", "0 to 4", "1 hour (others': many)"),
 )  # fmt: skip
 BY_NAME = {e.name: e for e in EXPERIMENTS}

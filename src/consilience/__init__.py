@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from consilience.privacy import Budget
     from consilience.records import Dataset
     from consilience.regions import RegionGraph
-    from consilience.release import release
+    from consilience.release import read_release, release
     from consilience.solvers.convex_gbp import convex_gbp
     from consilience.solvers.private_pgm import private_pgm
     from consilience.solvers.prox import prox_pgm
@@ -84,6 +84,7 @@ __all__ = [
     "private_pgm",
     "prox_pgm",
     "random_marginals",
+    "read_release",
     "read_table",
     "reconstruct",
     "release",
@@ -107,6 +108,7 @@ _HOMES = {
     "privacy": ("Budget",),
     "records": ("Dataset",),
     "regions": ("RegionGraph",),
+    "release": ("read_release",),
     "solvers.convex_gbp": ("convex_gbp",),
     "solvers.private_pgm": ("private_pgm",),
     "solvers.prox": ("prox_pgm",),

@@ -44,7 +44,7 @@ def test_five_commands_from_a_csv_to_answers(place: Path) -> None:
     words = ("--neighbours", "replace-one", "--ledger", "people.ledger", "--out", "release")
     made = run("release", "people.csv", *common, *words, "--errors", "closed-form")
     assert made.exit_code == 0, made.output
-    asked = run("answer", "release", "sex", "--where", "member=yes", "--json", "--replicates", "2")
+    asked = run("answer", "release", "sex", "--where", "member=yes", "--json")
     assert asked.exit_code == 0, asked.output
     assert json.loads(asked.stdout)["trust"] == "measured"
     rows = run("sample", "release", "--rows", "100", "--out", "rows.csv")
@@ -149,20 +149,23 @@ def test_answers_come_close_to_the_truth(released: Path, tmp_path: Path) -> None
 def test_an_answer_that_was_not_measured_says_so(released: Path) -> None:
     found = answers(released, "sex,age,member")
     assert found["trust"] == "inferred"
-    assert "not measured together" in found["rests_on"]
+    assert found["rests_on"] == "inferred from sex-age, sex-member and age-member"
     assert {r["stderr"] for r in found["rows"]} == {None}
-    with_errors = answers(released, "sex,member,joined", "--errors", "all", "--replicates", "3")
+    assert found["notes"] == [
+        "no standard error: the release has those of measured counts alone, in closed form (all, by refits: errors all)"
+    ]
+    with_errors = answers(released, "sex,member,joined", "--errors", "all")
     assert all(r["stderr"] is not None for r in with_errors["rows"])
 
 
 def test_answers_as_csv_and_for_people(released: Path) -> None:
     text = run("answer", released, "sex,member", "--csv", "-q").stdout
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert list(rows[0]) == ["sex", "member", "count", "stderr"]
+    assert list(rows[0]) == ["sex", "member", "count", "stderr", "low", "high"]
     assert len(rows) == 6
     shown = run("answer", released, "sex")
     assert "± standard error" in shown.stdout
-    assert "measured: sex is in the model" in shown.stderr
+    assert "measured" in shown.stderr
 
 
 def test_sampled_rows_have_the_columns_and_types_of_the_schema(released: Path, tmp_path) -> None:

@@ -62,7 +62,7 @@ def full_disk() -> OSError:
 STAGES = {
     "reconstructing": "consilience.fits.least_squares.LeastSquares.__call__",
     "standard errors": "consilience.model.model.Model.uncertainties",
-    "tables": "consilience.release.folder.write_table",
+    "tables": "consilience.release.labelled.write_table",
     "model": "consilience.model.model.Model.save",
     "manifest": "consilience.release.folder._manifest",
     "moving": "consilience.release.folder.os.rename",

@@ -27,7 +27,7 @@ import consilience.data.duck as duck
 import consilience.release.run as run
 from consilience.progress import Step
 output.PATIENCE, output.POLL = 0.0, 0.01
-work = run.errors_of_tables
+work = run.errors_of
 def slow(model, cliques, method, progress):
     for i in range(12):
         progress(Step("thinking", i, 12))
@@ -36,7 +36,7 @@ def slow(model, cliques, method, progress):
     progress(Step("asking", 0))
     time.sleep(0.5)
     return work(model, cliques, method, progress)
-run.errors_of_tables = slow
+run.errors_of = slow
 """
 """Bars from the first moment on, and a second of work for them to show."""
 

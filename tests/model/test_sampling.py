@@ -130,7 +130,7 @@ def test_rows_of_a_thin_backbone_are_moved_to_the_other_tables(local: Model) -> 
     model = replace(local)
     thin = backbone_of(model.known, memory=100)
     assert not thin.whole
-    model.__dict__["backbone"] = thin  # where the cached property keeps it
+    model.__dict__["_backbone"] = thin  # where `prepare` keeps it
     report = model.sample_with_report(5000, 0)
     assert report.distance < 0.2 * report.before
     assert 0 < report.moved < 0.1
@@ -339,6 +339,6 @@ def test_fires_pairs_come_back_in_the_rows() -> None:
         total=float(len(data)),
         fit=LeastSquares(consistency="local", tolerance=1e-4),
     )
-    model.__dict__["backbone"] = backbone_of(model.known, memory="1 MB")  # a thin one, for speed
+    model.__dict__["_backbone"] = backbone_of(model.known, memory="1 MB")  # a thin one, for speed
     report = model.sample_with_report(300_000, 0)
     assert report.distance < 0.005 < report.before

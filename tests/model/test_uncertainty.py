@@ -239,12 +239,15 @@ def test_intervals() -> None:
     spreads = {
         m: model.stderr(asked, method=m, replicates=10) for m in ("closed-form", "bootstrap")
     }
-    spreads["auto"] = np.maximum(*spreads.values())
-    assert (spreads["auto"] > spreads["bootstrap"]).any()
+    assert (spreads["closed-form"] > spreads["bootstrap"]).any()
     for method, spread in spreads.items():
+        # Both tails are of Student's law with as many degrees of freedom as refits, and one tail alone near zero.
+        both, one = (1.8124611, 1.3721836) if method == "bootstrap" else (1.6448536, 1.2815516)
         low, high = model.interval(asked, 0.9, method=method, replicates=10)
-        np.testing.assert_allclose(high, table + 1.6448536269514722 * spread)
-        np.testing.assert_allclose(low, np.maximum(0, table - 1.6448536269514722 * spread))
+        up = spread if method == "closed-form" else np.maximum(*spreads.values())
+        np.testing.assert_allclose(high, table + both * up)
+        multiple = np.clip(one + 0.2 * (table / spread - one), one, both)
+        np.testing.assert_allclose(low, np.maximum(0, table - multiple * spread), atol=1e-9)
     wider = model.interval(asked, 0.99, replicates=10)
     assert (wider[0] <= low).all()
     assert (wider[1] >= high).all()
@@ -282,9 +285,9 @@ def test_coverage_where_cells_are_full() -> None:
 
 
 def test_coverage_where_cells_are_near_zero() -> None:
-    """Conservative on the whole; docs/uncertainty.md has the larger run, by size of the count."""
+    """288 cells leave a standard error of 0.02; docs/uncertainty.md has the larger run."""
     found = coverage([sparse_model(s) for s in range(12)], ("a", "b", "c"))
-    assert 0.88 < found < 1.0
+    assert 0.84 < found < 0.96
 
 
 def test_bad_arguments_are_named() -> None:
@@ -298,9 +301,8 @@ def test_bad_arguments_are_named() -> None:
     for level in (0.0, 1.0, 90):
         with pytest.raises(ConsilienceError, match="level must be between 0 and 1"):
             model.interval("a", level)
-    for method in ("auto", "closed-form"):
-        with pytest.raises(DomainError, match=r"some measured clique must contain .*'bootstrap'"):
-            model.stderr(("a", "c", "d"), method=method)
+    with pytest.raises(DomainError, match=r"some measured clique must contain .*'bootstrap'"):
+        model.stderr(("a", "c", "d"), method="closed-form")
     assert model.stderr(("a", "c"), method="bootstrap", replicates=2).shape == D.shape_of("ac")
     with pytest.raises(MeasurementError, match="one column per cell"):
         model.stderr("a", np.ones((1, 3)))

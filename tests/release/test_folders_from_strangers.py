@@ -18,7 +18,7 @@ import consilience as cs
 from cli.conftest import released, run
 from consilience.errors import ModelFileError, ReleaseError
 from consilience.release import read_release
-from consilience.release.folder import as_text, from_text
+from consilience.release.labelled import as_text, from_text
 
 __all__ = ["released"]
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from consilience.cli import main
@@ -84,11 +85,15 @@ def test_the_promise_and_the_errors_are_those_of_the_files(folder: Path) -> None
     assert promise.share == pytest.approx(1.0)
     assert promise.ledger is not None
     known = standard_errors(published)
-    tables = {t.clique: t for t in published_tables(published.model, stderr=known, replicates=2)}
-    for clique, stderr in known.items():
-        assert stderr is not None
-        assert tables[clique].how == "published with the table"
-        assert (tables[clique].reach >= 1.6448 * stderr - 1e-9).all()
+    tables = {t.clique: t for t in published_tables(published.model, errors=known)}
+    for entry in published.facts["tables"]:
+        clique = tuple(entry["attributes"])
+        found = pyarrow.parquet.read_table(published.path / f"{entry['file']}.parquet").to_pydict()
+        table = tables[clique]
+        assert table.how == "published with the table"
+        assert found["stderr"] == known[clique].stderr.reshape(-1).tolist()
+        for name, values in (("count", table.counts), ("low", table.low), ("high", table.high)):
+            assert found[name] == values.reshape(-1).tolist()
 
 
 def test_a_folder_that_is_none_is_one_line(

@@ -30,7 +30,9 @@ def test_branches_that_meet_are_summed_over_the_cells(rows, chunk, monkeypatch) 
             product = np.multiply.outer(product, message[at[cell]]).reshape(-1)
         expected[column[cell]] += values[cell] * product
     groups = [sorted_by(at, 5) for _, at in branches]
-    found = answers.Joint.of(values, column, width, groups).met([m for m, _ in branches])
+    found = (
+        answers.JointShape.of(column, width, groups).filled(values).met([m for m, _ in branches])
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
 
 

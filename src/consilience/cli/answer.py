@@ -1,307 +1,297 @@
-"""consilience answer: any question to a release, with its standard error and what it rests on."""
+"""consilience answer: questions to a release, each answer with its error and what it rests on."""
 
 from __future__ import annotations
 
 import csv
-import re
+import io
+import json
 import sys
-from collections.abc import Sequence
-from datetime import date, timedelta
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-from numpy.typing import NDArray
+import pyarrow
 from rich import box
 from rich.table import Table
-from scipy.sparse import csr_array
 
-from consilience.cli.output import Output, json_option, quiet_option
-from consilience.data.binned import Dates, Numeric
-from consilience.data.columns import RESERVED, Column
-from consilience.data.schema import Schema
-from consilience.errors import ConsilienceError, DomainError
-from consilience.measurements import as_query
-from consilience.release import read_release
+from consilience.cli.output import Output, check_new_file, json_option, quiet_option
+from consilience.errors import ConsilienceError, ReleaseError
+from consilience.release import read_release, write_table
+from consilience.release.answers import ERRORS, Answer, answer
+from consilience.release.labelled import as_text
+from consilience.release.questions import read_question, read_questions
 
-Chosen = dict[str, tuple[int, ...]]
-_CONDITION = re.compile(r"""\s*(?P<name>"[^"]*"|[^<>=!,"]+?)\s*(?P<op>>=|<=|!=|=|>|<)\s*
-                            (?P<value>(?:"[^"]*"|[^,"])*?)\s*(?:,|$)""", re.VERBOSE)  # fmt: skip
+FORMATS = ("table", "csv", "json", "parquet", "markdown")
 
 
 @click.command("answer")
 @click.argument("release", type=click.Path(path_type=Path))
-@click.argument("attributes", default="")
+@click.argument("question", default="")
+@click.option("--by", default="", help="Columns or hierarchies, an answer for each combination.")
 @click.option(
     "--where", "condition", default="", help="Conditions that must all hold: age>=65,sex=F|X."
 )
 @click.option(
+    "--batch",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
+    help="A file with a question a line (- for standard input), answered together.",
+)
+@click.option(
+    "--level",
+    default=0.9,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Of the intervals.",
+)
+@click.option(
     "--errors",
-    type=click.Choice(["auto", "all", "none"]),
+    type=click.Choice(ERRORS),
     default="auto",
     show_default=True,
-    help="Standard errors: of measured answers, of inferred ones too (which refits, and takes long), or none.",
+    help="Standard errors and intervals: those that the folder keeps, all (which may refit the model), or none.",
 )
-@click.option("--replicates", default=50, show_default=True, type=click.IntRange(min=2))
-@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values.")
+@click.option("--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--csv", "as_csv", is_flag=True, help="The same as --format csv.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="A new file for the answer; Parquet needs one."
+)
 @json_option
 @quiet_option
 def answer_command(
     release: Path,
-    attributes: str,
+    question: str,
+    by: str,
     condition: str,
+    batch: Path | None,
+    level: float,
     errors: str,
-    replicates: int,
+    shape: str,
     as_csv: bool,
+    out: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Counts by ATTRIBUTES from a RELEASE folder: every combination of them, or just the number of people.
+    """An answer from a RELEASE folder, with its standard error, its interval and what it rests on.
 
-    ATTRIBUTES are names of columns or hierarchies separated by commas; any of them, measured together or not. Each count
-    comes with its standard error, and the answer says what it rests on: measured, inferred (through tables that were measured)
-    or assumed (nothing links the attributes).
+    QUESTION is a list of columns or hierarchies, whose combinations are counted (nothing: the number of people), or one of
+    mean(x), sum(x), median(x), quantile(x, 0.9), share(x=label), and difference(measure, group, group) or ratio(...). Any
+    columns can be asked for, measured together or not. Numbers in bins come with the exact bounds that the bins leave.
 
     \b
     Examples:
       consilience answer release/ age,sex
-      consilience answer release/ sex --where 'income>=50000,age<65'
-      consilience answer release/ --where 'sex=F' --json
+      consilience answer release/ 'mean(income)' --by region --where 'age>=18'
+      consilience answer release/ 'ratio(median(income), sex=F, sex=M)'
+      consilience answer release/ --batch questions.txt --format csv
     """
-    output = Output(quiet, as_json)
-    published = read_release(release)
-    model, schema = published.model, published.schema
-    asked = tuple(w.strip() for w in attributes.split(",") if w.strip())
-    question = Question(schema, asked, read_where(schema, condition))
-    joint = question.joint
-    with output.working("answering") as report:
-        if joint and not model.in_model(joint):
-            model.prepare(report)  # may take seconds; the rest does not
-        counts = model.answer(joint, question.query) if joint else np.array([model.total])
-        trust = model.trust(joint) if joint else None
-    spread: NDArray[np.float64] | None = None
-    measured = not joint or model.in_model(joint)
-    noisy = bool(
-        model.measurements
-    )  # choices alone (fem, dual-query) have no noise of a known width
-    if joint and (errors == "all" or (errors == "auto" and measured and noisy)):
-        with output.working("standard errors") as report:
-            method = "auto" if measured else "bootstrap"
-            spread = model.stderr(
-                joint,
-                question.query,
-                method=method,
-                replicates=replicates,
-                progress=report,
-            )
-    rests = "measured" if trust is None else trust.verdict
-    rows = [
-        {**labels, "count": float(c), "stderr": None if s is None else float(s)}
-        for labels, c, s in zip(
-            question.labelled(),
-            counts,
-            [None] * len(counts) if spread is None else spread,
-            strict=True,
+    shape = "json" if as_json else "csv" if as_csv else shape
+    output = Output(quiet, shape == "json")
+    if out is not None:
+        check_new_file(out)
+    elif shape == "parquet":
+        raise ReleaseError("an answer in Parquet must go to a file, got none; name one with --out")
+    if batch is not None and (question or by):
+        raise ConsilienceError(
+            "--batch reads the questions from a file, got a question as well; leave one out"
         )
-    ]
-    if as_csv and not as_json:
-        _write_csv(rows)
-    output.json(
-        {
-            "attributes": list(asked),
-            "where": condition or None,
-            "trust": rests,
-            "rests_on": None if trust is None else str(trust),
-            "private": published.private,
-            "rows": rows,
-        }
-    )
-    if not as_csv and not as_json:
-        output.results.print(_table(asked, rows))
-    if trust is not None:
-        style = None if rests == "measured" else "yellow"
-        output.say(f"{rests}: {trust}", style)
-        if not noisy:
-            output.say("no standard error: choices were published, not counts with known noise")
-        elif not measured and errors == "auto":
-            output.say("its standard error needs refits of the model; ask with --errors all", style)
-    if not published.private:
-        output.say(str(published.facts.get("mark")), "red")
-
-
-class Question:
-    """The joint table that holds the answer, and the query that adds up its cells."""
-
-    def __init__(self, schema: Schema, asked: Sequence[str], where: Chosen) -> None:
-        if len(set(asked)) != len(asked):
-            raise ConsilienceError(f"attributes must be distinct, got {', '.join(asked)}")
-        groupings = {g.name: g for g in schema.groupings}
-        domain = schema.domain
-        self.names = tuple(asked)
-        self.shown: list[tuple[str, ...]] = []
-        bases = [groupings[a].of if a in groupings else a for a in asked]
-        self.joint = domain.clique([*bases, *where])
-        outputs: dict[str, list[NDArray[np.int64]]] = {a: [] for a in self.joint}
-        order: list[tuple[str, int]] = []
-        for name, base in zip(asked, bases, strict=True):
-            labels = schema[base].labels
-            if name in groupings:
-                groups = list(groupings[name].groups.items())
-                place = {v: i for i, (_, members) in enumerate(groups) for v in members}
-                codes = np.array([place[v] for v in labels])
-                self.shown.append(tuple(g for g, _ in groups))
-            else:
-                kept = where.get(base, tuple(range(len(labels))))
-                codes = np.full(len(labels), -1)
-                codes[list(kept)] = np.arange(len(kept))
-                self.shown.append(tuple(labels[i] for i in kept))
-            order.append((base, len(outputs[base])))
-            outputs[base].append(codes)
-        shape = domain.shape_of(self.joint)
-        rows = np.zeros(shape, dtype=np.int64)
-        outside = np.zeros(shape, dtype=bool)
-        for (base, which), labels in zip(order, self.shown, strict=True):
-            codes = self._along(outputs[base][which], self.joint.index(base))
-            rows, outside = rows * len(labels) + codes, outside | (codes < 0)
-        for name, kept in where.items():
-            mask = ~np.isin(np.arange(domain[name]), kept)
-            outside = outside | self._along(mask, self.joint.index(name))
-        cells = np.flatnonzero(~outside.reshape(-1))
-        answers = int(np.prod([len(v) for v in self.shown], dtype=np.int64))
-        adds = (np.ones(cells.size), (rows.reshape(-1)[cells], cells))
-        self.query = as_query(csr_array(adds, shape=(answers, rows.size)))
-
-    def _along(self, values: NDArray[Any], axis: int) -> NDArray[Any]:
-        return values.reshape([-1 if i == axis else 1 for i in range(len(self.joint))])
-
-    def labelled(self) -> list[dict[str, str]]:
-        shape = tuple(len(v) for v in self.shown)
-        return [
-            {n: self.shown[i][c] for i, (n, c) in enumerate(zip(self.names, cell, strict=True))}
-            for cell in np.ndindex(shape)
+    published = read_release(release)
+    schema = published.schema
+    if batch is not None:
+        text = sys.stdin.read() if str(batch) == "-" else _text(batch)
+        asked = read_questions(schema, text, condition)
+    else:
+        asked = [read_question(schema, question, by, condition)]
+    with output.working("answering") as report:
+        if published.stated in ("auto", "bootstrap") and errors != "none" and _refits(published):
+            output.say(
+                "this folder keeps no replicates: the model is refitted to find errors", "yellow"
+            )
+        found = [
+            answer(
+                published.model,
+                schema,
+                q,
+                published.stated,
+                report,
+                errors=errors,
+                level=level,
+            )
+            for q in asked
         ]
+    mark = None if published.private else str(published.facts.get("mark"))
+    _write(output, found, shape, out, batch is not None, mark)
+    for a in found if shape != "json" else ():
+        style = None if a.verdict == "measured" else "yellow"
+        output.say(f"{a.question or 'people'}: {a.basis}" if batch is not None else a.basis, style)
+        for note in a.notes:
+            output.say(note)
+    if mark is not None:
+        output.say(mark, "red")
 
 
-def _table(names: Sequence[str], rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in names:
-        table.add_column(name)
-    table.add_column("count", justify="right")
-    table.add_column("± standard error", justify="right")
+def _refits(published: Any) -> bool:
+    model = published.model
+    return bool(model.measurements) and model.replicates is None and not model.plain
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ReleaseError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+# -- showing -----------------------------------------------------------------------------------------
+
+
+def _write(
+    output: Output,
+    found: Sequence[Answer],
+    shape: str,
+    out: Path | None,
+    many: bool,
+    mark: str | None,
+) -> None:
+    if shape == "table" and out is None:
+        for a in found:
+            if many:
+                output.show(a.question or "people")
+            output.results.print(_table(a))
+        return
+    if shape == "json":
+        said = [_described(a, mark) for a in found]
+        result: Any = said if many else said[0]
+        if out is None:
+            output.json(result)
+            return
+        _new(out, lambda path: path.write_text(_json_text(result), encoding="utf-8"))
+    elif shape == "parquet":
+        assert out is not None
+        table = _together(found, many)
+        if mark is not None:
+            table = table.replace_schema_metadata({"mark": mark})
+        _new(out, lambda path: write_table(table, path))
+    else:
+        text = (_markdown if shape in ("markdown", "table") else _csv)(found, many)
+        if out is None:
+            click.echo(text, nl=False)
+            return
+        _new(out, lambda path: path.write_text(text, encoding="utf-8"))
+    output.say(f"{out}: {sum(len(a.values) for a in found):,} numbers")
+
+
+def _new(out: Path, write: Callable[[Path], object]) -> None:
+    """All of a file or nothing."""
+    draft = out.with_name(f".{out.name}.draft{out.suffix}")
+    try:
+        write(draft)
+        draft.replace(out)
+    except OSError as error:
+        raise ReleaseError(
+            f"the answer cannot be written to {str(out)!r}: {error.strerror or error}"
+        ) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _json_text(result: Any) -> str:
+    return json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+
+
+def _described(a: Answer, mark: str | None) -> dict[str, Any]:
+    return {
+        "question": a.question,
+        "attributes": list(a.by),
+        "trust": a.verdict,
+        "rests_on": a.basis,
+        "notes": list(a.notes),
+        "private": mark is None,
+        "rows": a.rows,
+    }
+
+
+def _flat(a: Answer, many: bool) -> list[dict[str, Any]]:
+    """Rows as files of several questions have them: the number is called value there."""
+    if not many:
+        return a.rows
+    group = "; ".join
+    return [
+        {
+            "question": a.question,
+            "group": group(f"{n}={row[n]}" for n in a.by),
+            "value": row[a.name],
+            **{k: row.get(k) for k in ("stderr", "low", "high", "at_least", "at_most")},
+            "rests_on": a.basis,
+        }
+        for row in a.rows
+    ]
+
+
+def _together(found: Sequence[Answer], many: bool) -> pyarrow.Table:
+    if not many:
+        return found[0].to_arrow()
+    return pyarrow.Table.from_pylist([row for a in found for row in _flat(a, True)])
+
+
+def _csv(found: Sequence[Answer], many: bool) -> str:
+    rows = [row for a in found for row in _flat(a, many)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
     for row in rows:
-        error = "" if row["stderr"] is None else f"± {row['stderr']:,.1f}"
-        table.add_row(*(row[n] for n in names), f"{row['count']:,.1f}", error)
+        writer.writerow({k: as_text(v) if isinstance(v, str) else v for k, v in row.items()})
+    return text.getvalue()
+
+
+def _markdown(found: Sequence[Answer], many: bool) -> str:
+    parts = []
+    for a in found:
+        names, rows = _cells(a)
+        lines = [names, ["---"] * len(names), *rows]
+        table = "\n".join("| " + " | ".join(_escaped(c) for c in line) + " |" for line in lines)
+        head = f"**{a.question or 'people'}**\n\n" if many else ""
+        notes = "".join(f"\n\n{note}." for note in (a.basis, *a.notes))
+        parts.append(f"{head}{table}{notes}\n")
+    return "\n".join(parts)
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+
+
+def _table(a: Answer) -> Table:
+    names, rows = _cells(a)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, name in enumerate(names):
+        table.add_column(name, justify="left" if i < len(a.by) else "right")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
-def _write_csv(rows: list[dict[str, Any]]) -> None:
-    writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+def _cells(a: Answer) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows as people read them: the error beside the number, the interval, and what bins leave open."""
+    names = [*a.by, a.name]
+    names += [] if a.stderr is None else ["± standard error", "interval"]
+    names += [] if a.bounds is None else ["bins leave open"]
 
+    def number(value: float | None) -> str:
+        """One decimal for people and what is large, four digits for what is small."""
+        if value is None:
+            return "-"
+        many = a.name == "count" or abs(value) >= 1000 or value == 0
+        return f"{value:,.1f}" if many else f"{value:,.4g}"
 
-# -- conditions such as age>=65,sex=F ----------------------------------------------------------------
-
-
-def read_where(schema: Schema, text: str) -> Chosen:
-    """{column: codes} of conditions that must all hold. A value may be quoted, and a|b means either."""
-    chosen: Chosen = {}
-    at = 0
-    while at < len(text.rstrip()):
-        found = _CONDITION.match(text, at)
-        if found is None or found.end() == at:
-            raise DomainError(
-                f"conditions must look like age>=65,sex=F, got {text[at:]!r}; put a value with commas in quotes"
-            )
-        at = found.end()
-        name, value = found["name"].strip().strip('"'), found["value"]
-        column = schema[name]
-        codes = set(_codes(column, found["op"], value))
-        if name in chosen:
-            codes &= set(chosen[name])
-        if not codes:
-            raise DomainError(
-                f"{found[0].strip(' ,')} must hold for some label of {name!r}, it holds for none of "
-                f"{_some(column)}"
-            )
-        chosen[name] = tuple(sorted(codes))
-    return chosen
-
-
-def _codes(column: Column, op: str, text: str) -> list[int]:
-    values = [v.strip().strip('"') for v in text.split("|")]
-    everything = range(len(column.labels))
-    if op in ("=", "!="):
-        meant = {_equal(column, v) for v in values}
-        return [i for i in everything if (i in meant) == (op == "=")]
-    if len(values) != 1 or not isinstance(column, Numeric | Dates):
-        raise DomainError(
-            f"{op} is for one bound of a column of numbers or days, got {column.name}{op}{text}; use = or !="
-        )
-    low, high = _range(column, op, values[0])
-    return list(range(low, high))
-
-
-def _equal(column: Column, value: str) -> int:
-    """A label; of numbers and days also a value that has a bin of its own."""
-    if value in column.labels:
-        return column.labels.index(value)
-    raise DomainError(
-        f"a label of column {column.name!r} must be one of {_some(column)}, got {value!r}"
-    )
-
-
-def _range(column: Numeric | Dates, op: str, text: str) -> tuple[int, int]:
-    """Bins [low, high) that lie wholly on the asked side; a bound inside a bin is refused."""
-    starts = _starts(column)
-    bound = _bound(column, text)
-    if op in (">", "<=") and isinstance(column, Numeric) and not column.whole:
-        if op == "<=" and bound >= column.edges[-1]:
-            return 0, column.bins
-        raise DomainError(
-            f"bins hold their lower bound, so ask {column.name}{'>=' if op == '>' else '<'}{text} "
-            f"instead of {column.name}{op}{text}"
-        )
-    step = timedelta(days=1) if isinstance(column, Dates) else 1
-    if op in (">", "<="):  # whole numbers and days: > 64 is >= 65
-        bound = bound + step
-        op = ">=" if op == ">" else "<"
-    if bound <= starts[0]:
-        cut = 0
-    elif bound >= starts[-1]:
-        cut = column.bins
-    elif bound in starts:
-        cut = starts.index(bound)
-    else:
-        near = next((a, b) for a, b in pairwise(starts) if a < bound < b)
-        raise DomainError(
-            f"a bound of {column.name!r} must lie between bins, {text} is inside the one from {near[0]} "
-            f"to {near[1]}; ask for one of these"
-        )
-    return (cut, column.bins) if op == ">=" else (0, cut)
-
-
-def _starts(column: Numeric | Dates) -> list[Any]:
-    """The first value of each bin, and the first past the last one."""
-    if isinstance(column, Numeric):
-        edges = list(column.edges)
-        return [*edges[:-1], edges[-1] + 1 if column.whole else edges[-1]]
-    first = column.index(column.first)
-    return [column.start(first + i) for i in range(column.bins + 1)]
-
-
-def _bound(column: Numeric | Dates, text: str) -> Any:
-    try:
-        return float(text) if isinstance(column, Numeric) else date.fromisoformat(text)
-    except ValueError:
-        what = "a number" if isinstance(column, Numeric) else "a day such as 2021-07-31"
-        raise DomainError(
-            f"a bound of column {column.name!r} must be {what}, got {text!r}"
-        ) from None
-
-
-def _some(column: Column) -> str:
-    shown = [v for v in column.labels if v not in RESERVED]
-    return ", ".join(map(repr, shown[:12])) + (", ..." if len(shown) > 12 else "")
+    rows = []
+    for row in a.rows:
+        shown = [*(str(row[n]) for n in a.by), number(row[a.name])]
+        if a.stderr is not None:
+            shown += [
+                f"± {number(row['stderr'])}",
+                f"{number(row['low'])} to {number(row['high'])}",
+            ]
+        if a.bounds is not None:
+            shown.append(f"{number(row['at_least'])} to {number(row['at_most'])}")
+        rows.append(shown)
+    return names, rows

@@ -16,6 +16,7 @@ from consilience.release.facts import common_facts
 from consilience.release.folder import check_target
 from consilience.release.noisy import evidence_of_tables
 from consilience.release.registry import fit_named, with_possible
+from consilience.release.standard_errors import chosen_method, errors_of
 
 README = """Consistent tables made by Consilience {version} from {count} noisy tables that were given to it.
 What protects the people in them is the noise that was in those tables; this adds none and takes none away.
@@ -74,7 +75,11 @@ def reconstruct_command(
                 progress(step)
 
         model = reconstruct(evidence.schema.domain, evidence.measurements, total, fit, watch)
-        spreads = model.uncertainties(model.cliques, progress=progress)
+        errors, refits, why = chosen_method(model, "auto")
+        model = model.lasting(refits, progress)
+        found = errors_of(model, list(model.cliques), errors, progress)
+    if why:
+        output.say(why)
     d = model.diagnostics
     facts = {
         "private": None,
@@ -82,6 +87,8 @@ def reconstruct_command(
         **common_facts(model, public=total is not None),
         "mechanism": {"name": "given tables", "options": {}, "calibrated": ""},
         "diagnostics": {"method": d.method, "status": d.status, "relative_gap": d.gap},
+        "standard_errors": errors,
+        "replicates": refits,
     }
     readme = README.format(
         version=facts["versions"]["consilience"], count=len(evidence.measurements)
@@ -91,7 +98,7 @@ def reconstruct_command(
         model=model,
         schema=evidence.schema,
         measurements=evidence.measurements,
-        tables={c: s.stderr for c, s in zip(model.cliques, spreads, strict=True)},
+        tables=found,
         facts=facts,
         ledger=None,
         readme=readme,

@@ -30,8 +30,8 @@ def sample_command(
 ) -> None:
     """Synthetic rows from a RELEASE folder, in the columns, order and types of the schema.
 
-    Rows are made from the published model alone, so they cost no privacy. Numbers are the middle of their bin, days the
-    first of their period.
+    Rows are made from the published model alone, so they cost no privacy. Numbers lie inside their bin as the bins beside it
+    suggest, days are the first of their period.
 
     \b
     Example: consilience sample release/ --rows 1000 --out rows.csv
@@ -47,8 +47,9 @@ def sample_command(
     wanted = rows if rows is not None else max(1, round(model.total))
     with output.working("drawing rows") as report:
         data = model.sample(wanted, seed, progress=report)
-    schema = published.schema
-    columns = schema.texts(data) if out.suffix == ".csv" else schema.decode(data)
+    columns = published.decode(data, seed)
+    if out.suffix == ".csv":
+        columns = published.schema.spelled(columns)
     table = pyarrow.table({k: pyarrow.array(v, from_pandas=True) for k, v in columns.items()})
     draft = out.with_name(f".{token_hex(8)}{out.suffix}")
     try:

@@ -168,8 +168,12 @@ class Schema:
         return {c.name: c.decode(data.column(c.name)) for c in self}
 
     def texts(self, data: Dataset) -> dict[str, Values]:
-        """`decode` for a file of text: numbers and days as their columns' formats spell them."""
-        found = self.decode(data)
+        """`decode` for a file of text."""
+        return self.spelled(self.decode(data))
+
+    def spelled(self, columns: Mapping[str, Values]) -> dict[str, Values]:
+        """Values for a file of text: numbers and days as their columns' formats spell them."""
+        found = dict(columns)
         for column in self:
             if isinstance(column, Numeric | Dates):
                 found[column.name] = column.texts(found[column.name])

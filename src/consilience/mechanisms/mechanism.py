@@ -34,6 +34,7 @@ from consilience.errors import (
 )
 from consilience.fits import LeastSquares
 from consilience.fits.reconstruct import checked_fit
+from consilience.markup import html_table
 from consilience.measurements import Measurement
 from consilience.memory import parse_bytes, show_bytes
 from consilience.model import Diagnostics, Fit, Model
@@ -77,6 +78,10 @@ class _OfUnits(Protocol):
     def unit_rows(self) -> tuple[str, int] | None: ...
 
 
+MOST_SHOWN = 20
+"""Measurements that a notebook lists."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Release:
     """Noisy measurements and what they cost. All that is done with them later is free.
@@ -97,6 +102,16 @@ class Release:
     def __repr__(self) -> str:
         cells = sum(m.values.size for m in self.measurements)
         return f"Release({len(self.measurements)} tables, {cells:,} cells; {self.mark})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (" x ".join(m.attributes) or "total", f"{m.values.size:,}", f"{m.stddev:,.4g}", m.noise)
+            for m in self.measurements[:MOST_SHOWN]
+        ]
+        left = len(self.measurements) - len(rows)
+        note = f"{self.cost}; {self.mark}" + (f"; {left:,} more tables" if left else "")
+        head = ("measured", "numbers", "standard deviation of the noise", "noise")
+        return html_table("Release", rows, head, note=note)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

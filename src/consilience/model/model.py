@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain
 from consilience.domain.domain import names_of
@@ -17,21 +16,25 @@ from consilience.errors import ConsilienceError, DomainError
 from consilience.markup import html_table
 from consilience.measurements import Measurements, Query, as_query
 from consilience.memory import show_bytes
+from consilience.model.closed_form import closed_form_holds
 from consilience.model.diagnostics import Diagnostics
 from consilience.model.files import write
 from consilience.model.filters import Where, selection
 from consilience.model.fit import Fit
+from consilience.model.frames import frame
 from consilience.model.impossible import NOTHING, Masks, held
 from consilience.model.out_of_model import check_method, check_size, inferred
+from consilience.model.replicates import Replicates, affordable, replicates_of
 from consilience.model.sampling import Rng, SampledRows, sample_rows
-from consilience.model.trust import Trust, trust_in
-from consilience.model.uncertainty import Question, Uncertainty, reach_of, uncertainties
+from consilience.model.trust import Basis, Near, Trust, basis_of, strongest_tree, trust_in
+from consilience.model.uncertainty import Question, Uncertainty, replicated, uncertainties
 from consilience.progress import Progress, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.mixture import Mixture
 from consilience.tree.answers import Backbone
 from consilience.tree.growth import backbone_of
+from consilience.tree.kept import KeptBackbone
 
 if TYPE_CHECKING:
     from consilience.records import Dataset
@@ -60,6 +63,12 @@ class Model:
     """The latent classes that the tables were pulled towards, where the fit has such."""
     state: Any = None
     """What a warm start goes on from; not saved."""
+    replicates: Replicates | None = None
+    """What errors are made of, where they were kept; `spread` makes them otherwise."""
+    kept: KeptBackbone | None = None
+    """The backbone as a file keeps it."""
+    labels: Mapping[str, Sequence[str]] | None = None
+    """What each code is called, where a schema says so; in no file of the model."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.measurements, Measurements):
@@ -143,18 +152,46 @@ class Model:
             )
         return found
 
-    @cached_property
+    @property
     def backbone(self) -> Backbone:
         """The exact model of the most informative cliques, for what was not measured together: the model's own tree, or one that
         is built when it is first needed.
         """
-        return backbone_of(self.known) if self.tree is None else self.tree
+        return self.prepare()
 
     def prepare(self, progress: Progress | None = None) -> Backbone:
-        """`backbone`, made now if it is not there yet: seconds for large models."""
-        if self.tree is None and "backbone" not in self.__dict__:
-            self.__dict__["backbone"] = backbone_of(self.known, progress=progress or quiet)
-        return self.backbone
+        """`backbone`, made now if it is not there yet: seconds for large models, less where a file kept it."""
+        if self.tree is not None:
+            return self.tree
+        if "_backbone" not in self.__dict__:
+            found = None if self.kept is None else self.kept.restored(self.known)
+            self.__dict__["_backbone"] = found or backbone_of(
+                self.known, progress=progress or quiet
+            )
+        return self.__dict__["_backbone"]
+
+    def lasting(self, count: int | None = None, progress: Progress | None = None) -> Model:
+        """The model with what later questions need: its backbone and its replicates, so that a file of it keeps them.
+
+        count: of replicates; as many as fit their budget unless given, none at all for 0.
+        """
+        kept = self.kept
+        if self.tree is None and kept is None:
+            kept = KeptBackbone.of(self.prepare(progress))
+        if count == 0 or not self.measurements or self.fit is None:
+            return replace(self, kept=kept)
+        most = affordable(self) if count is None else count
+        made = replicates_of(self, most, np.random.default_rng(0), progress or quiet)
+        return replace(self, kept=kept, replicates=made.rounded())
+
+    def basis(self, attributes: str | Iterable[str]) -> Basis:
+        """What `marginal(attributes)` rests on, in words: `trust` says more, and takes longer."""
+        clique = self.domain.clique(self._asked(attributes))
+        return basis_of(self.known, clique, self.cliques, lambda: self._strongest)
+
+    @cached_property
+    def _strongest(self) -> Near:
+        return strongest_tree(self.known)
 
     def trust(
         self,
@@ -169,7 +206,8 @@ class Model:
         check_method(method)
         order = self._asked(attributes)
         check_size(self.domain, self.domain.clique(order))
-        found = trust_in(self.known, order, self.cliques, method, lambda: self.prepare(progress))
+        rests = self.basis(order)
+        found = trust_in(self.known, order, rests, method, lambda: self.prepare(progress))
         if replicates == 0:
             return found
         spread = self.uncertainty(
@@ -179,21 +217,35 @@ class Model:
 
     # -- how sure ------------------------------------------------------------------------------------
 
+    def spread(self, progress: Progress | None = None) -> Replicates:
+        """The replicates that errors are found from: those that were kept, or made now, once. As many as fit their budget."""
+        if self.replicates is None and "_spread" not in self.__dict__:
+            made = replicates_of(
+                self, affordable(self), np.random.default_rng(0), progress or quiet
+            )
+            self.__dict__["_spread"] = made.rounded()
+        return self.__dict__["_spread"] if self.replicates is None else self.replicates
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether errors of the model's own tables are those of least squares, in closed form."""
+        return closed_form_holds(self)
+
     def uncertainty(
         self,
         attributes: str | Iterable[str],
         query: Query | Buffer | None = None,
         *,
         method: str = "auto",
-        replicates: int = 50,
-        rng: np.random.Generator | int = 0,
+        replicates: int | None = None,
+        rng: np.random.Generator | int | None = None,
         progress: Progress | None = None,
     ) -> Uncertainty:
-        """Standard errors and bias, in counts, of `marginal(attributes)` or, with a query, of `answer(attributes, query)`.
+        """The errors, in counts, of `marginal(attributes)` or, with a query, of `answer(attributes, query)`.
 
         method "closed-form": those of least squares under local consistency, right where no cell is near zero.
-        "bootstrap": refits to the model's own answers with fresh noise. "auto": the closed form where it holds. `rng` is a
-        generator or a seed, for the bootstrap alone; progress sees its refits.
+        "bootstrap": refits to the model's own answers with fresh noise. "auto": the closed form where it holds. Refits are
+        the model's own (`spread`) unless a number of them, or `rng` (a generator or a seed), asks for others; progress sees them.
         """
         asked = [self._question(attributes, query)]
         return uncertainties(self, asked, method, replicates, rng, progress or quiet)[0]
@@ -203,13 +255,48 @@ class Model:
         marginals: Iterable[str | Iterable[str]],
         *,
         method: str = "auto",
-        replicates: int = 50,
-        rng: np.random.Generator | int = 0,
+        replicates: int | None = None,
+        rng: np.random.Generator | int | None = None,
         progress: Progress | None = None,
     ) -> list[Uncertainty]:
         """`uncertainty` of many marginals from the same refits."""
         asked = [self._question(a, None) for a in marginals]
         return uncertainties(self, asked, method, replicates, rng, progress or quiet)
+
+    def replicated(
+        self,
+        attributes: str | Iterable[str],
+        query: Query | Buffer | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> tuple[Buffer, Buffer]:
+        """`marginal` or `answer`, and the same by every replicate: what errors of functions of counts are found from."""
+        return replicated(self, *self._question(attributes, query), progress or quiet)
+
+    def table(
+        self,
+        attributes: str | Iterable[str],
+        level: float = 0.9,
+        *,
+        labels: Mapping[str, Sequence[str]] | None = None,
+        progress: Progress | None = None,
+    ) -> Any:
+        """Counts with their errors, a row per cell: a frame of pandas, Polars or Arrow, the first that is installed.
+
+        Columns are the attributes (labels of the release that the model was read from, or as given; else codes), count, error,
+        low and high.
+        """
+        order = self._asked(attributes)
+        found = self.uncertainty(order, progress=progress)
+        low, high = found.interval(level)
+        known = {**(self.labels or {}), **(labels or {})}
+        columns: dict[str, Any] = {}
+        for name, codes in zip(order, np.indices(found.answer.shape), strict=True):
+            words = known.get(name)
+            flat = codes.reshape(-1)
+            columns[name] = flat if words is None else np.array(words, dtype=object)[flat]
+        numbers = {"count": found.answer, "error": found.stderr, "low": low, "high": high}
+        return frame(columns | {k: np.asarray(v).reshape(-1) for k, v in numbers.items()})
 
     def stderr(
         self,
@@ -217,8 +304,8 @@ class Model:
         query: Query | Buffer | None = None,
         *,
         method: str = "auto",
-        replicates: int = 50,
-        rng: np.random.Generator | int = 0,
+        replicates: int | None = None,
+        rng: np.random.Generator | int | None = None,
         progress: Progress | None = None,
     ) -> Buffer:
         """The standard error, in counts, of each number of `marginal(attributes)` or `answer(attributes, query)`."""
@@ -231,26 +318,25 @@ class Model:
         self,
         attributes: str | Iterable[str],
         level: float = 0.9,
+        query: Query | Buffer | None = None,
         *,
         method: str = "auto",
-        replicates: int = 50,
-        rng: np.random.Generator | int = 0,
+        replicates: int | None = None,
+        rng: np.random.Generator | int | None = None,
         progress: Progress | None = None,
     ) -> tuple[Buffer, Buffer]:
-        """(low, high) counts for each cell: the marginal plus and minus a normal multiple of its standard error, low >= 0.
+        """(low, high) for each number of `marginal(attributes)` or `answer(attributes, query)`.
 
-        "auto" takes the closed form where it holds and elsewhere the larger of bootstrap and closed form, because near zero a
-        bootstrap alone is too short. docs/uncertainty.md says how often such intervals hold the truth, and where they fall short.
+        docs/uncertainty.md says how they are made, how often such intervals hold the truth, and where they fall short.
         """
         if not 0 < level < 1:
-            raise ConsilienceError(f"level must be between 0 and 1, got {level}")
-        order = self._asked(attributes)
+            raise ConsilienceError(
+                f"level must be between 0 and 1, got {level}"
+            )  # before any refit
         found = self.uncertainty(
-            order, method=method, replicates=replicates, rng=rng, progress=progress
+            attributes, query, method=method, replicates=replicates, rng=rng, progress=progress
         )
-        spread = reach_of(self, order, found) if method == "auto" else found.stderr
-        table, reach = self.marginal(order), float(ndtri(0.5 + level / 2)) * spread
-        return np.maximum(table - reach, 0.0), table + reach
+        return found.interval(level)
 
     # -- rows ----------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ are stored by their parameters, matrices by their entries.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from consilience.domain import Clique, Cliques, CliqueVector, Domain, Family, Layout
+from consilience.domain import Clique, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError, ModelFileError
 from consilience.measurements import (
     Centring,
@@ -35,8 +35,18 @@ from consilience.measurements.measurements import NOISES
 from consilience.measurements.structured import Permuted
 from consilience.model.diagnostics import Diagnostics
 from consilience.model.fit import Fit
+from consilience.model.keeping import (
+    Arrays,
+    floats,
+    ints,
+    pack_cliques,
+    pack_kept,
+    unpack_cliques,
+    unpack_kept,
+)
 from consilience.progress import Iteration
 from consilience.regions.junction_tree import JunctionTree
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.mixture import Mixture
 from consilience.solvers.planner import Option, Plan
@@ -46,9 +56,6 @@ from consilience.tree.support import SupportTree
 
 if TYPE_CHECKING:
     from consilience.model.model import Model
-
-
-Arrays = dict[str, NDArray[Any]]
 
 
 class QueryWriter:
@@ -171,9 +178,9 @@ def packed(model: Model) -> Arrays:
         "edges": model.graph.edge_array,
         "counting_numbers": model.graph.counting_numbers,
     }
-    arrays |= _pack_cliques("region", model.domain, model.graph.regions)
+    arrays |= pack_cliques("region", model.domain, model.graph.regions)
     measured = model.measurements
-    arrays |= _pack_cliques("measured", model.domain, measured.cliques)
+    arrays |= pack_cliques("measured", model.domain, measured.cliques)
     queries = QueryWriter()
     places = np.full(len(measured), -1, np.int64)
     for i, query in sorted(measured.queries.items(), key=lambda item: item[0]):
@@ -191,6 +198,8 @@ def packed(model: Model) -> Arrays:
     if model.mixture is not None:
         arrays["class_weights"] = model.mixture.weights
         arrays["class_probabilities"] = model.mixture.probabilities
+    kept, about = pack_kept(model)
+    arrays |= kept
     described = {
         "format": FORMAT,
         "version": VERSION,
@@ -208,6 +217,7 @@ def packed(model: Model) -> Arrays:
             if f.name not in ("plan", "trace")
         },
         "plan": None if plan is None else _pack_plan(plan),
+        "kept": about,
         "trace": [[getattr(look, k) for k in LOOK] for look in model.diagnostics.trace],
     }
     text = json.dumps(_to_json(described), allow_nan=False, ensure_ascii=True)
@@ -220,8 +230,8 @@ def _pack_tree(domain: Domain, tree: Backbone) -> Arrays:
     fit = tree.fit
     cells = fit.support.cells
     return {
-        **_pack_cliques("tree", domain, tree.tree.cliques),
-        **_pack_cliques("fitted", domain, tree.cliques),
+        **pack_cliques("tree", domain, tree.tree.cliques),
+        **pack_cliques("fitted", domain, tree.cliques),
         "tree_edges": np.array(tree.tree.edges, np.int64).reshape(-1, 2),
         "tree_cells": np.concatenate([c.reshape(-1) for c in cells]),
         "tree_counts": np.array([len(c) for c in cells], np.int64),
@@ -269,11 +279,6 @@ def _to_json(value: Any) -> Any:
     raise TypeError(f"no JSON for {type(value).__name__}")
 
 
-def _pack_cliques(name: str, domain: Domain, cliques: Iterable[Clique]) -> Arrays:
-    sets = Cliques.of(domain, cliques).sets
-    return {f"{name}_names": sets.flat, f"{name}_ends": sets.ptr[1:]}
-
-
 # -- unpacking ---------------------------------------------------------------------------------------
 
 
@@ -295,21 +300,23 @@ def unpacked(
 ) -> dict[str, Any]:
     """The fields of the model that was packed; `fits` are the estimators that are known, by name."""
     domain = Domain([(name, size) for name, size in described["domain"]])
-    kappa = _floats(arrays["counting_numbers"])
-    regions = _cliques("region", domain, arrays)
-    graph = RegionGraph(domain, regions, _ints(arrays["edges"]), kappa, described["graph"])
+    kappa = floats(arrays["counting_numbers"])
+    regions = unpack_cliques("region", domain, arrays)
+    graph = RegionGraph(domain, regions, ints(arrays["edges"]), kappa, described["graph"])
     if graph.regions != regions:
         raise ConsilienceError("regions repeat")
-    tau = CliqueVector(graph.layout, _floats(arrays["tau"]))
+    tau = CliqueVector(graph.layout, floats(arrays["tau"]))
     total = float(described["total"])
     if not (isfinite(total) and total > 0 and np.isfinite(tau.values).all()):
         raise ConsilienceError("numbers are not finite")
+    measured = _measurements(domain, arrays, described["queries"])
+    known = PseudoMarginals.of(graph, tau, measured.cliques.distinct(empty=False))
     return {
         "domain": domain,
         "total": total,
         "graph": graph,
         "tau": tau,
-        "measurements": _measurements(domain, arrays, described["queries"]),
+        "measurements": measured,
         "diagnostics": Diagnostics(
             plan=_plan(described["plan"]),
             trace=tuple(
@@ -321,29 +328,17 @@ def unpacked(
         **_fit(described, graph, arrays, fits),
         "tree": _tree(described.get("tree"), domain, arrays),
         "mixture": _mixture(domain, arrays),
+        **unpack_kept(arrays, described.get("kept") or {}, known),
     }
-
-
-def _cliques(name: str, domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Cliques:
-    flat, ends = _ints(arrays[f"{name}_names"]), _ints(arrays[f"{name}_ends"])
-    if ((flat < 0) | (flat >= len(domain))).any():
-        raise ConsilienceError("an attribute is not in the domain")
-    ptr = np.concatenate([np.zeros(1, np.int64), ends])
-    if (np.diff(ptr) < 0).any() or ptr[-1] != len(flat):
-        raise ConsilienceError("cliques are out of order")
-    sets = Family(flat, ptr)
-    if not sets.ascends:
-        raise ConsilienceError("cliques are out of order")
-    return Cliques(domain, sets)
 
 
 def _measurements(
     domain: Domain, arrays: Mapping[str, NDArray[Any]], records: Sequence[Any]
 ) -> Measurements:
-    cliques, values = _cliques("measured", domain, arrays), _floats(arrays["values"])
-    at = np.concatenate([np.zeros(1, np.int64), _ints(arrays["value_ends"])])
-    stddevs, noises = _floats(arrays["stddevs"]), _ints(arrays["noises"])
-    places = _ints(arrays["queries"])
+    cliques, values = unpack_cliques("measured", domain, arrays), floats(arrays["values"])
+    at = np.concatenate([np.zeros(1, np.int64), ints(arrays["value_ends"])])
+    stddevs, noises = floats(arrays["stddevs"]), ints(arrays["noises"])
+    places = ints(arrays["queries"])
     if not len(cliques) == len(at) - 1 == len(stddevs) == len(noises) == len(places):
         raise ConsilienceError("measurements are not all there")
     if at[-1] != values.size:
@@ -420,19 +415,22 @@ def _tree(
 ) -> Backbone | None:
     if given is None:
         return None
-    cliques, fitted = _cliques("tree", domain, arrays), _cliques("fitted", domain, arrays)
-    edges = tuple((int(i), int(j)) for i, j in _ints(arrays["tree_edges"]))
+    cliques, fitted = (
+        unpack_cliques("tree", domain, arrays),
+        unpack_cliques("fitted", domain, arrays),
+    )
+    edges = tuple((int(i), int(j)) for i, j in ints(arrays["tree_edges"]))
     separators = tuple(tuple(a for a in cliques[i] if a in cliques[j]) for i, j in edges)
     tree = JunctionTree(domain, tuple(cliques), edges, separators)
-    counts = _ints(arrays["tree_counts"])
+    counts = ints(arrays["tree_counts"])
     ends = np.cumsum(counts * np.array([len(c) for c in cliques]))
     codes = np.split(arrays["tree_cells"].astype(np.int16), ends[:-1])
     cells = [c.reshape(-1, len(k)) for c, k in zip(codes, cliques, strict=True)]
     support = SupportTree.on(tree, cells)
-    tables = tuple(np.split(_floats(arrays["tree_tables"]), np.cumsum(counts)[:-1]))
+    tables = tuple(np.split(floats(arrays["tree_tables"]), np.cumsum(counts)[:-1]))
     if any(len(t) != len(c) for t, c in zip(tables, support.cells, strict=True)):
         raise ConsilienceError("the tree's tables do not fit its cells")
-    theta = CliqueVector(Layout(domain, fitted), _floats(arrays["tree_potentials"]))
+    theta = CliqueVector(Layout(domain, fitted), floats(arrays["tree_potentials"]))
     fit = TreeFit(support, tables, theta, float(given["misfit"]), int(given["steps"]))
     return Backbone(tuple(fitted), fit, bool(given["whole"]))
 
@@ -440,7 +438,7 @@ def _tree(
 def _mixture(domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Mixture | None:
     if "class_weights" not in arrays:
         return None
-    weights, shares = (_floats(arrays[f"class_{k}"]) for k in ("weights", "probabilities"))
+    weights, shares = (floats(arrays[f"class_{k}"]) for k in ("weights", "probabilities"))
     if shares.shape != (sum(domain.shape), len(weights)) or not len(weights):
         raise ConsilienceError("latent classes do not fit the domain")
     sound = np.isfinite(weights).all() and np.isfinite(shares).all()
@@ -451,15 +449,3 @@ def _mixture(domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Mixture | No
 
 def _masks(cliques: list[list[str]], arrays: Mapping[str, NDArray[Any]]) -> dict[Clique, Any]:
     return {tuple(c): arrays[f"possible_{k}"] for k, c in enumerate(cliques)}
-
-
-def _floats(array: NDArray[Any]) -> NDArray[np.float64]:
-    if array.dtype != np.float64:
-        raise ConsilienceError(f"numbers of type {array.dtype} where float64 belongs")
-    return array
-
-
-def _ints(array: NDArray[Any]) -> NDArray[np.int64]:
-    if array.dtype.kind not in "iu":
-        raise ConsilienceError(f"numbers of type {array.dtype} where integers belong")
-    return array.astype(np.int64)

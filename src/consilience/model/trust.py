@@ -8,11 +8,43 @@ from itertools import combinations
 
 import numpy as np
 
-from consilience.domain import Buffer, Clique, Cliques
+from consilience.domain import Buffer, Clique, Cliques, Domain
 from consilience.model.out_of_model import inferred
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.tree.answers import Backbone
 from consilience.tree.growth import mutual_information, spanning_tree
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What an answer rests on, in words: measured together, inferred from links, or assumed independent.
+
+    links: the measured cliques that hold the attributes; else what was measured of them together, if that ties all of them; else
+    the measured cliques along the strongest path between them. parts: the attributes as far as anything links them; more than
+    one part are assumed to be independent.
+    """
+
+    verdict: str
+    links: tuple[Clique, ...]
+    parts: tuple[Clique, ...]
+
+    def __str__(self) -> str:
+        if self.verdict == "measured":
+            return "measured together" if len(self.parts[0]) > 1 else "measured"
+        if self.verdict == "inferred":
+            shown = ["-".join(c) for c in self.links[:MOST_LINKS]]
+            left = len(self.links) - len(shown)
+            shown += [f"{left} more"] if left else []
+            return "inferred from " + (
+                " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+            )
+        return "assumed independent: " + ", ".join("-".join(p) for p in self.parts)
+
+
+MOST_LINKS = 6
+"""Links that are named in words."""
+Near = dict[str, list[str]]
+"""The neighbours of each attribute on the strongest tree of pairs."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,9 +60,7 @@ class Trust:
     """
 
     attributes: Clique
-    in_model: bool
-    linked: bool
-    links: tuple[Clique, ...]
+    basis: Basis
     weakest: float
     violation: float
     entropy_gap: float
@@ -41,30 +71,25 @@ class Trust:
     @property
     def verdict(self) -> str:
         """ "measured", "inferred" (through a path of measured cliques) or "assumed" (nothing links some of the attributes)."""
-        if self.in_model:
-            return "measured"
-        return "inferred" if self.linked else "assumed"
+        return self.basis.verdict
+
+    @property
+    def in_model(self) -> bool:
+        return self.basis.verdict == "measured"
+
+    @property
+    def linked(self) -> bool:
+        return self.basis.verdict != "assumed"
+
+    @property
+    def links(self) -> tuple[Clique, ...]:
+        return self.basis.links
 
     def __repr__(self) -> str:
         return f"Trust({self.verdict}: {self})"
 
     def __str__(self) -> str:
-        name = " x ".join(self.attributes)
-        if self.in_model:
-            inside = ", ".join(" x ".join(c) for c in self.links) or "the model's graph"
-            text = f"{name} is in the model, measured in {inside}"
-        elif self.linked:
-            through = ", ".join(" x ".join(c) for c in self.links)
-            text = (
-                f"{name} was not measured together; inferred ({self.method}) through {through}, "
-                f"weakest link {self.weakest:.2g} nats"
-            )
-        else:
-            text = f"{name} was not measured together and no measured cliques link all of it; independence is assumed"
-        if not self.in_model:
-            text += (
-                f"; violation {self.violation:.1g}, global information {self.entropy_gap:.2g} nats"
-            )
+        text = f"{' x '.join(self.attributes)}: {self.basis}"
         if self.stderr is not None:
             text += f"; standard error up to {self.stderr.max():.3g} ({self.replicates} refits)"
         return text
@@ -73,30 +98,46 @@ class Trust:
 def trust_in(
     known: PseudoMarginals,
     attributes: Clique,
-    measured: Sequence[Clique],
+    basis: Basis,
     method: str,
     backbone: Callable[[], Backbone],
 ) -> Trust:
     """The trust record of the marginal over these attributes, by this method."""
     clique = known.domain.clique(attributes)
-    if known.holds(clique):
-        inside = tuple(c for c in measured if set(clique).issubset(c))
-        return Trust(attributes, True, True, inside, np.inf, 0.0, 0.0, "stored")
+    if basis.verdict == "measured":
+        return Trust(attributes, basis, np.inf, 0.0, 0.0, "stored")
     name = "backbone" if method == "auto" else method
     (table,), violation = inferred(known, [clique], name, backbone)
     (local,), _ = inferred(known, [clique], "local", backbone)
     (whole,) = (
         (table,) if name == "backbone" else inferred(known, [clique], "backbone", backbone)[0]
     )
-    path = _path(known, clique)
-    pairs = path if path is not None else []
-    links = tuple(dict.fromkeys(_holder(known, measured, p) for p in pairs))
+    linked = basis.verdict == "inferred"
+    pairs = strongest_path(known.domain, strongest_tree(known), clique) or [] if linked else []
     weakest = min((mutual_information(known.table(p)) for p in pairs), default=0.0)
     gap = entropy(local) - entropy(whole)
-    return Trust(
-        attributes, False, path is not None, links, weakest if path is not None else 0.0,
-        float(violation[0]), gap, name,
-    )  # fmt: skip
+    return Trust(attributes, basis, weakest, float(violation[0]), gap, name)
+
+
+def basis_of(
+    known: PseudoMarginals, clique: Clique, measured: Sequence[Clique], near: Callable[[], Near]
+) -> Basis:
+    """What an answer over the clique rests on."""
+    if known.holds(clique):
+        inside = tuple(c for c in measured if set(clique).issubset(c))
+        return Basis("measured", inside, (clique,))
+    within = [c for c in known.overlaps(clique) if len(c) > 1]
+    beside: Near = {a: [b for c in within if a in c for b in c if b != a] for a in clique}
+    if len(_parts(known.domain, beside, clique)) == 1:
+        return Basis("inferred", tuple(within), (clique,))
+    tree = near()
+    parts = _parts(known.domain, tree, clique)
+    if len(parts) > 1:
+        return Basis("assumed", (), parts)
+    pairs = strongest_path(known.domain, tree, clique) or []
+    return Basis(
+        "inferred", tuple(dict.fromkeys(_holder(known, measured, p) for p in pairs)), parts
+    )
 
 
 def entropy(table: Buffer) -> float:
@@ -112,23 +153,22 @@ def _holder(known: PseudoMarginals, measured: Sequence[Clique], pair: Clique) ->
     return known.region_of(pair) or pair if home is None else measured[home]
 
 
-def _path(known: PseudoMarginals, clique: Clique) -> list[Clique] | None:
-    """The pairs of the strongest tree that join these attributes, in order of travel; None if it does not join all of them."""
+def strongest_tree(known: PseudoMarginals) -> Near:
+    """Who is beside whom on the tree of the pairs that tell most about each other."""
     domain = known.domain
     weights = [(p, mutual_information(known.table(p))) for p in known.pairs]
-    near: dict[str, list[str]] = {a: [] for a in domain}
+    near: Near = {a: [] for a in domain}
     for a, b in spanning_tree(domain, weights):
         near[a].append(b)
         near[b].append(a)
+    return near
+
+
+def strongest_path(domain: Domain, near: Near, clique: Clique) -> list[Clique] | None:
+    """The pairs of the tree that join these attributes, in order of travel; None if it does not join all of them."""
     found: dict[Clique, None] = {}
     for start, end in combinations(clique, 2):
-        back = {start: start}
-        queue = [start]
-        for a in queue:
-            for b in near[a]:
-                if b not in back:
-                    back[b] = a
-                    queue.append(b)
+        back = _reached(near, start)
         if end not in back:
             return None
         steps = []
@@ -137,3 +177,25 @@ def _path(known: PseudoMarginals, clique: Clique) -> list[Clique] | None:
             end = back[end]
         found |= dict.fromkeys(reversed(steps))
     return list(found)
+
+
+def _reached(near: Near, start: str) -> dict[str, str]:
+    """{attribute: the one before it} for all that the tree reaches."""
+    back = {start: start}
+    queue = [start]
+    for a in queue:
+        for b in near[a]:
+            if b not in back:
+                back[b] = a
+                queue.append(b)
+    return back
+
+
+def _parts(domain: Domain, near: Near, clique: Clique) -> tuple[Clique, ...]:
+    parts: list[Clique] = []
+    left = list(clique)
+    while left:
+        reached = _reached(near, left[0])
+        parts.append(domain.clique([a for a in left if a in reached]))
+        left = [a for a in left if a not in reached]
+    return tuple(parts)

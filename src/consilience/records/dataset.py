@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.domain import CliqueVector, Domain, Layout
 from consilience.errors import DataError, DomainError
 from consilience.kernels.counting import count_marginals
+from consilience.markup import html_table
 
 WIDTHS = (np.uint8, np.uint16, np.uint32)
 CHECKED_AT_ONCE = (
@@ -240,6 +241,13 @@ class Dataset:
         shown = ", ".join(names if len(names) <= 8 else [*names[:6], "...", names[-1]])
         weighted = "" if self.weights is None else f", weights summing to {self.total:,.6g}"
         return f"Dataset({self.records:,} records{weighted}; {len(names)} attributes: {shown})"
+
+    def _repr_html_(self) -> str:
+        """What was declared and how many rows there are. No row and no count of any is shown: notebooks are passed around."""
+        rows = [(a, f"{n:,} codes") for a, n in self.domain.sizes.items()]
+        weighted = "" if self.weights is None else ", weighted"
+        note = "Rows are not shown."
+        return html_table(f"Dataset: {self.records:,} records{weighted}", rows, note=note)
 
     # -- other datasets --------------------------------------------------------------------------
 

@@ -7,18 +7,15 @@ import sys
 from inspect import signature
 from types import ModuleType
 
-from consilience.release.folder import (
-    Published,
-    labelled_table,
-    read_release,
-    write_release,
-    write_table,
-)
+from consilience.release.answers import Answer
+from consilience.release.folder import Published, read_release, write_release
+from consilience.release.labelled import labelled_table, write_table
 from consilience.release.noisy import read_noisy_tables
 from consilience.release.paid import Paid, Unfinished, check_unpaid, read_unfinished
 from consilience.release.run import release, resume
 
 __all__ = [
+    "Answer",
     "Paid",
     "Published",
     "Unfinished",

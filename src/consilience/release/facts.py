@@ -27,9 +27,9 @@ LIBRARIES = (
 README = """This folder holds tables about {rows} that were made private and consistent by Consilience {version}.
 
 {promise}
-tables/         consistent tables with standard errors, as CSV and Parquet: never negative, equal where they overlap
+tables/         consistent tables with standard errors and 90 % intervals, as CSV and Parquet: equal where they overlap
 measurements/   the noisy tables that all of it was made from, with the standard deviation of their noise
-model.npz       the model, for other questions:  consilience answer THIS-FOLDER age,sex
+model.npz       the model and what errors are found from, for other questions:  consilience answer THIS-FOLDER age,sex
 release.json    the promise, what it cost, how it was made, and what is in which file
 manifest.json   checksums of every file
 """
@@ -71,6 +71,7 @@ def release_facts(
             "prior": d.prior,
         },
         "standard_errors": errors,
+        "replicates": 0 if model.replicates is None else len(model.replicates),
     }
 
 

@@ -3,9 +3,9 @@
     README.txt           what this is, for whoever gets the folder
     release.json         promise, cost, mechanism, total, diagnostics, versions, and an index of the tables
     schema.toml          the declared columns
-    tables/              consistent tables with standard errors, labelled, as CSV and Parquet
+    tables/              consistent tables with standard errors and 90 % intervals, labelled, as CSV and Parquet
     measurements/        the noisy tables that all of it was made from, with their stddev
-    model.npz            the model, for answers that are not in a table
+    model.npz            the model and the replicates that errors are found from, for answers that are not in a table
     ledger.json          what the ledger said when the release was paid for (if there was one)
     manifest.json        size and SHA-256 of every other file
 
@@ -23,98 +23,30 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 import numpy as np
-import pyarrow
-import pyarrow.csv
-import pyarrow.parquet
-from numpy.typing import NDArray
 
+from consilience.data.binned import Numeric
 from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema, read_schema
+from consilience.data.within import Values
 from consilience.domain import Clique
-from consilience.errors import ConsilienceError, DataError, ReleaseError
+from consilience.errors import ConsilienceError, ReleaseError
 from consilience.fits import load
+from consilience.markup import html_table
 from consilience.measurements import Measurement
-from consilience.model import Model
+from consilience.model import Model, Uncertainty
 from consilience.privacy.ledger import sync_directory
-
-# -- labelled tables: one row per cell, its labels first and its numbers after them ---------------------
-
-Labels = Mapping[str, Sequence[str]]
-"""{attribute: the label of each code}."""
-
-RESULTS = ("count", "stderr", "noisy", "stddev", "noise", "row")
-"""Columns of released tables beside the attributes."""
-
-
-def labelled_table(
-    labels: Labels, attributes: Sequence[str], numbers: Mapping[str, NDArray[Any]]
-) -> pyarrow.Table:
-    """Arrays over the cells of a clique as a table: the last attribute changes fastest."""
-    clash = [name for name in numbers if name in attributes]
-    if clash:
-        raise DataError(
-            f"no attribute may be called {clash[0]!r}, which is the name of a result; rename it in the schema"
-        )
-    shape = tuple(len(labels[a]) for a in attributes)
-    columns: dict[str, Any] = {}
-    for name, index in zip(attributes, np.indices(shape, dtype=np.int32, sparse=True), strict=True):
-        codes = np.broadcast_to(index, shape).reshape(-1)
-        words = pyarrow.array(labels[name], pyarrow.string())
-        columns[name] = words.take(pyarrow.array(codes))
-    for name, values in numbers.items():
-        columns[name] = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
-    return pyarrow.table(columns)
-
-
-RUNS = ("=", "@", "+", "-", "'", "\t", "\r")
-"""How a text begins that a spreadsheet may take for a formula, or that was marked as text already."""
-
-
-def as_text(label: str) -> str:
-    """A label as a cell of a CSV file: what a spreadsheet would run is marked as text by an apostrophe. `from_text` undoes it."""
-    return f"'{label}" if label.startswith(RUNS) and not _is_number(label) else label
-
-
-def from_text(cell: str) -> str:
-    return cell[1:] if cell.startswith("'") and cell[1:].startswith(RUNS) else cell
-
-
-def _is_number(label: str) -> bool:
-    return re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+", label) is not None
-
-
-def write_labelled(table: pyarrow.Table, path: Path) -> None:
-    """A table of labels and numbers; in a CSV file no label is a formula."""
-    if path.suffix == ".csv":
-        for i, name in enumerate(table.column_names):
-            if pyarrow.types.is_string(table.schema.field(i).type):
-                words = [as_text(label) for label in table.column(i).to_pylist()]
-                table = table.set_column(i, name, pyarrow.array(words, pyarrow.string()))
-    write_table(table, path)
-
-
-def write_table(table: pyarrow.Table, path: Path) -> None:
-    """A table as CSV or Parquet, by the name of the file."""
-    with path.open("wb") as file:  # by its name, pyarrow would take a:b for an address
-        if path.suffix == ".parquet":
-            pyarrow.parquet.write_table(table, file)
-        else:
-            pyarrow.csv.write_csv(table, file, pyarrow.csv.WriteOptions(quoting_style="needed"))
-
-
-def file_name(number: int, attributes: Sequence[str]) -> str:
-    """A name that every file system takes; the index says what is in it."""
-    words = "-".join(
-        "".join(c if c.isalnum() and c.isascii() else "_" for c in a) for a in attributes
-    )
-    return f"{number:04d}-{words[:80]}" if words else f"{number:04d}"
-
+from consilience.progress import Progress, quiet
+from consilience.records import Dataset
+from consilience.release.answers import LEVEL, Answer, answer
+from consilience.release.labelled import file_name, labelled_table, write_labelled
+from consilience.release.questions import read_question
+from consilience.release.standard_errors import errors_of
 
 # -- a folder that appears whole or not at all -----------------------------------------------------------
 
@@ -189,6 +121,72 @@ class Published:
     def private(self) -> bool:
         return bool(self.facts["private"])
 
+    @property
+    def stated(self) -> str:
+        """How the folder finds standard errors: "auto", "bootstrap", "closed-form" or "none"."""
+        return str(self.facts.get("standard_errors", "auto"))
+
+    def answer(
+        self,
+        question: str = "",
+        by: str | Sequence[str] = (),
+        where: str = "",
+        *,
+        level: float = LEVEL,
+        errors: str = "auto",
+        progress: Progress = quiet,
+    ) -> Answer:
+        """An answer with its error: answer("mean(income)", by="region", where="age>=18"). See `questions.py` for all of them."""
+        read = read_question(self.schema, question, by if isinstance(by, str) else tuple(by), where)
+        return answer(
+            self.model, self.schema, read, self.stated, progress, errors=errors, level=level
+        )
+
+    def decode(self, data: Dataset, rng: np.random.Generator | int | None = None) -> dict[str, Any]:
+        """Rows of codes as values; numbers in bins are drawn by the law that means are found with (`data/within.py`)."""
+        draws = np.random.default_rng(rng)
+        columns = dict(self.schema.decode(data))
+        for column in self.schema:
+            if not isinstance(column, Numeric):
+                continue
+            values, codes = Values.of(column), data.column(column.name).astype(np.int64)
+            inside = codes < column.bins
+            if inside.any() and values.widths.any():
+                counts = self.model.marginal(column.name)[: column.bins]
+                found = columns[column.name].copy()
+                found[inside] = values.drawn(counts, codes[inside], draws)
+                columns[column.name] = found
+        return columns
+
+    def table(self, attributes: str | Sequence[str], level: float = LEVEL) -> Any:
+        """Counts with labels, error, low and high, as a frame."""
+        return self.model.table(attributes, level)
+
+    def _repr_html_(self) -> str:
+        total = self.facts["total"]["value"]
+        tables = self.facts["tables"]
+        rows = [
+            ("folder", str(self.path)),
+            ("private", str(self.facts["mark"])),
+            ("people", f"{total:,.0f}" + ("" if self.facts["total"].get("public") else " (estimated)")),
+            ("columns", ", ".join(f"{c.name} ({len(c.labels)})" for c in self.schema)),
+            ("tables", f"{len(tables):,}, such as {', '.join(' x '.join(t['attributes']) for t in tables[:3])}"),
+            ("standard errors", f"{self.stated}, {self.facts.get('replicates', 0)} replicates"),
+            ("ask", '.answer("mean(column)", by="column", where="column>=18"), .table(("column", "column"))'),
+        ]  # fmt: skip
+        return html_table("Release", rows)
+
+    def errors(
+        self, cliques: Sequence[Clique], progress: Progress = quiet
+    ) -> dict[Clique, Uncertainty | None]:
+        """The errors of tables over these cliques, the same as in the folder's own; None where it states none."""
+        return errors_of(self.model, cliques, self.stated, progress)
+
+
+def labelled(model: Model, schema: Schema) -> Model:
+    """The model with the names of its codes."""
+    return replace(model, labels={c.name: c.labels for c in schema})
+
 
 # -- writing -----------------------------------------------------------------------------------------
 
@@ -199,7 +197,7 @@ def write_release(
     model: Model,
     schema: Schema,
     measurements: Sequence[Measurement],
-    tables: Mapping[Clique, NDArray[np.float64] | None],
+    tables: Mapping[Clique, Uncertainty | None],
     facts: Mapping[str, Any],
     ledger: Mapping[str, Any] | None,
     readme: str,
@@ -207,7 +205,7 @@ def write_release(
 ) -> Published:
     """Write all of it, or nothing, and return it as `read_release` would.
 
-    tables: {clique: standard errors or None}, the tables to publish. draft: where the folder is made
+    tables: {clique: its errors or None}, the tables to publish. draft: where the folder is made
     before it is moved to its place.
     """
     with new_folder(target, draft) as draft:
@@ -225,23 +223,26 @@ def write_release(
             _write_json(draft / "ledger.json", ledger)
         said = {"mark": mark} if mark else {}
         _write_json(draft / "manifest.json", {**said, "files": _manifest(draft)})
-    return Published(target, model, schema, described)
+    return Published(target, labelled(model, schema), schema, described)
 
 
 def _write_tables(
     folder: Path,
     model: Model,
     labels: Mapping[str, Sequence[str]],
-    tables: Mapping[Clique, NDArray[np.float64] | None],
+    tables: Mapping[Clique, Uncertainty | None],
     mark: str,
 ) -> list[dict[str, Any]]:
     """mark: why the tables are not private, where they are not; Parquet files carry it."""
     folder.mkdir()
     index = []
-    for i, (clique, stderr) in enumerate(tables.items(), 1):
-        numbers = {"count": model.marginal(clique)}
-        if stderr is not None:
-            numbers["stderr"] = stderr
+    bare = [c for c, found in tables.items() if found is None]
+    counts = dict(zip(bare, model.marginals(bare), strict=True))
+    for i, (clique, found) in enumerate(tables.items(), 1):
+        numbers = {"count": counts[clique] if found is None else found.answer}
+        if found is not None:
+            low, high = found.interval(LEVEL)
+            numbers |= {"stderr": found.stderr, "low": low, "high": high}
         table = labelled_table(labels, clique, numbers)
         if mark:
             table = table.replace_schema_metadata({"mark": mark})
@@ -338,7 +339,7 @@ def read_release(folder: str | os.PathLike[str]) -> Published:
         raise ReleaseError(f"the release {str(path)!r} cannot be used: {error}") from error
     if schema.domain != model.domain:
         raise ReleaseError(f"the schema of {str(path)!r} must be that of its model, it is another")
-    return Published(path, model, schema, facts)
+    return Published(path, labelled(model, schema), schema, facts)
 
 
 def _check_as_written(path: Path, name: str, said: object) -> None:

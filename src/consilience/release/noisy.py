@@ -20,7 +20,8 @@ from consilience.data.schema_file import read_schema
 from consilience.domain import Domain
 from consilience.errors import ConsilienceError, DataError, MeasurementError
 from consilience.measurements import Measurement
-from consilience.release.folder import Labels, from_text, read_release
+from consilience.release.folder import read_release
+from consilience.release.labelled import Labels, from_text
 
 VALUES = ("noisy", "count", "value")
 """Names that the column of noisy counts may have, in this order."""

@@ -36,7 +36,8 @@ from consilience.privacy import Budget, Ledger, NoiseSource
 from consilience.progress import Progress, Step, quiet
 from consilience.release.drawn import TapeOnDisk
 from consilience.release.facts import account_facts, readme, release_facts
-from consilience.release.folder import RESULTS, Published, check_target, write_release
+from consilience.release.folder import Published, check_target, write_release
+from consilience.release.labelled import RESULTS
 from consilience.release.paid import Paid, check_unpaid, paid_for, read_unfinished
 from consilience.release.registry import (
     USUAL,
@@ -46,7 +47,7 @@ from consilience.release.registry import (
     to_record,
     with_settings,
 )
-from consilience.release.standard_errors import check_errors, chosen_method, errors_of_tables
+from consilience.release.standard_errors import check_errors, chosen_method, errors_of
 
 Say = Callable[[str], None]
 """Takes a line for the person who makes the release; none of it is in the folder."""
@@ -414,14 +415,15 @@ def _finish(
     """Reconstruct, find standard errors, write the folder, and remove what was kept for the case of a crash."""
     progress(Step("reconstructing", 0))
     model = ready.reconstruct(noisy, progress=progress).model
-    errors, why = chosen_method(model, order.errors)
+    errors, refits, why = chosen_method(model, order.errors)
     if why:
         say(why)
     cliques = order.tables or dict.fromkeys(
         model.domain.clique(m.attributes) for m in noisy.measurements
     )
     progress(Step("standard errors", 0))
-    tables = errors_of_tables(model, list(cliques), errors, progress)
+    model = model.lasting(refits, progress)
+    tables = errors_of(model, list(cliques), errors, progress)
     facts = release_facts(order.mechanism, ready, noisy, model, errors, order.schema.draft)
     shutil.rmtree(paid.draft, ignore_errors=True)
     near = paid.path.stat().st_dev == out.absolute().parent.stat().st_dev

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from consilience.domain import Clique
 from consilience.errors import ConsilienceError
 from consilience.mechanisms import Mechanism
-from consilience.model import Model
-from consilience.model.impossible import mask_on
-from consilience.progress import Progress
+from consilience.model import Model, Uncertainty
+from consilience.model.replicates import FEWEST, affordable
+from consilience.progress import Progress, quiet
 from consilience.release.registry import MECHANISMS, name_of
 from consilience.solvers.work import seconds
 
 METHODS = ("auto", "closed-form", "bootstrap", "none")
-REFITS = 50
 LONG = 2.4e10
 """Visits of cells in all refits beyond which "auto" takes the closed form, and says so: some two minutes."""
 
@@ -37,42 +33,41 @@ def check_errors(mechanism: Mechanism, errors: str) -> None:
         )
 
 
-def chosen_method(model: Model, errors: str) -> tuple[str, str]:
-    """What "auto" means for this model, and why where that is not all that could be had."""
+def chosen_method(model: Model, errors: str) -> tuple[str, int, str]:
+    """What "auto" means for this model, how many refits its folder keeps, and why that is not all that could be had."""
+    if not model.measurements and errors == "auto":
+        return "none", 0, "no standard errors: choices were published, not counts with known noise"
+    most = affordable(model)
     if errors != "auto":
-        return errors, ""
-    if not model.measurements:
-        why = "no standard errors: choices were published, not counts with known noise"
-        return "none", why
-    work = REFITS * model.diagnostics.work  # counted: what is published must not depend on a clock
-    if work <= LONG:
-        return "auto", ""
-    minutes = seconds(work, REFITS * len(model.cliques), "splitting") / 60
-    about = f"{REFITS} refits would take about {minutes:.0f} minutes (ask for them with errors bootstrap)"
-    if model.diagnostics.prior is not None:
-        return "none", f"no standard errors: {about}"
-    return "closed-form", f"standard errors in closed form: {about}"
+        return errors, most if errors == "bootstrap" else 0, ""
+    work = model.diagnostics.work  # counted: what is published must not depend on a clock
+    count = most if most * work <= LONG else int(LONG / work)
+    if count >= FEWEST:
+        return "auto", count, ""
+    minutes = seconds(most * work, most * len(model.cliques), "splitting") / 60
+    about = (
+        f"{most} refits would take about {minutes:.0f} minutes (ask for them with errors bootstrap)"
+    )
+    if model.fit is None or not model.fit.closed_form:
+        return "none", 0, f"no standard errors: {about}"
+    return "closed-form", 0, f"standard errors in closed form: {about}"
 
 
-def errors_of_tables(
-    model: Model, cliques: Sequence[Clique], method: str, progress: Progress
-) -> dict[Clique, NDArray[np.float64] | None]:
-    """The standard errors of each table; None where the method has none."""
-    found: dict[Clique, NDArray[np.float64] | None] = dict.fromkeys(cliques)
-    if method == "none":
-        return found
-    direct = [c for c in cliques if method == "bootstrap" or model.in_model(c)]
-    inferred = [c for c in cliques if c not in set(direct)] if method == "auto" else []
-    for some, how in ((direct, method), (inferred, "bootstrap")):
-        if some:
-            spreads = model.uncertainties(some, method=how, progress=progress)
-            found |= {c: u.stderr for c, u in zip(some, spreads, strict=True)}
-    return {c: _sure_of_zeros(model, c, stderr) for c, stderr in found.items()}
+def errors_of(
+    model: Model, cliques: Sequence[Clique], method: str, progress: Progress = quiet
+) -> dict[Clique, Uncertainty | None]:
+    """The errors of each table by the method that its folder states; None where that has none.
+
+    Every reader of a folder asks by it, so that a number has the same error wherever it is shown.
+    """
+    found: dict[Clique, Uncertainty | None] = dict.fromkeys(cliques)
+    some = [c for c in cliques if has_errors(model, c, method)]
+    made = model.uncertainties(some, method=method, progress=progress) if some else []
+    return found | dict(zip(some, made, strict=True))
 
 
-def _sure_of_zeros(
-    model: Model, clique: Clique, stderr: NDArray[np.float64] | None
-) -> NDArray[np.float64] | None:
-    """Nothing is uncertain about a combination that cannot occur."""
-    allowed = mask_on(model.domain, model.masks, clique)
-    return stderr if stderr is None or allowed is None else np.where(allowed, stderr, 0.0)
+def has_errors(model: Model, clique: Clique, method: str) -> bool:
+    """Whether a folder that states this method has errors for answers about these attributes."""
+    if method == "none" or not model.measurements:
+        return False
+    return method != "closed-form" or model.in_model(clique)

@@ -18,9 +18,8 @@
     if (!tables.has(id)) tables.set(id, read(id));
     return tables.get(id);
   };
-  const reach = (t, i) => (t.r === null || typeof t.r === "number" ? t.r : t.r[i]);
-  const cell = (t, i) => (t.r === null ? { count: t.c[i] }
-    : { count: t.c[i], reach: reach(t, i), low: Math.max(0, t.c[i] - reach(t, i)), high: t.c[i] + reach(t, i) });
+  const reach = (t, i) => (t.l === null ? null : (t.h[i] - t.l[i]) / 2);
+  const cell = (t, i) => (t.l === null ? { count: t.c[i] } : { count: t.c[i], reach: reach(t, i), low: t.l[i], high: t.h[i] });
   const rowNames = (t) => t.a.slice(0, -1).reduce((names, a) => names.flatMap((n) => labels[a].map((v) => (n ? n + " · " + v : v))), [""]);
   const cells = (t) => {
     const columns = labels[t.a[t.a.length - 1]];

@@ -50,11 +50,12 @@ def embedded(
 
 
 def table_json(table: PublishedTable) -> str:
-    """{"a": attributes, "c": counts, "r": half-widths, one if all are equal, null if they are not known}."""
-    reach: Any = _three_digits(table.reach.reshape(-1)) if table.known else [None]
-    if all(r == reach[0] for r in reach):
-        reach = reach[0]
-    return script_json({"a": table.clique, "c": _one_decimal(table.counts), "r": reach})
+    """{"a": attributes, "c": counts, "l" and "h": the ends of their intervals, null if these are not known}."""
+    numbers = {"c": table.counts, "l": table.low, "h": table.high}
+    shown = {
+        name: _one_decimal(v) if name == "c" or table.known else None for name, v in numbers.items()
+    }
+    return script_json({"a": table.clique, **shown})
 
 
 def script_json(value: Any) -> str:
@@ -65,10 +66,6 @@ def script_json(value: Any) -> str:
 
 def _one_decimal(values: Buffer) -> list[float | int]:
     return [_plain(v) for v in np.round(values.reshape(-1), 1).tolist()]
-
-
-def _three_digits(values: Buffer) -> list[float | int]:
-    return [_plain(float(f"{v:.3g}")) for v in values.tolist()]
 
 
 def _plain(value: float) -> float | int:
@@ -250,10 +247,6 @@ def _data(
     )
 
 
-REPLICATES = 50
-"""Refits behind the standard errors, where they are not known already."""
-
-
 def write_report(
     what: Result | Model | Published | str | Path,
     path: str | Path,
@@ -264,22 +257,22 @@ def write_report(
     account: Account | None = None,
     mechanism: str = "",
     rows: SampledRows | int | None = None,
-    replicates: int = REPLICATES,
+    replicates: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Write one self-contained HTML page about a release folder, a result or a model, and say where.
 
     labels: {attribute: a label per code}. budget: what a result was calibrated to; account: what its ledger holds
     (`Ledger.read()`). A release folder knows all three. rows: synthetic rows to compare with the tables, how many to draw
-    (0: none), or None for as many as the total, 50,000 at most. replicates: refits behind standard errors that are not
-    known yet. progress sees refits and rows.
+    (0: none), or None for as many as the total, 50,000 at most. replicates: refits behind standard errors; those
+    that the model kept, or as many as are usual, unless given. progress sees refits and rows.
     """
-    promise, stderr = None, None
+    promise, errors = None, None
     if isinstance(what, str | Path):
         what = read_release(Path(what))
     if isinstance(what, Published):
         model, labels = what.model, what.labels
-        promise, stderr = promise_of(what), standard_errors(what)
+        promise, errors = promise_of(what), standard_errors(what)
         mechanism = what.facts.get("mechanism", {}).get("calibrated", mechanism)
     elif isinstance(what, Result):
         model = what.model
@@ -296,7 +289,7 @@ def write_report(
         labels=labels,
         promise=promise,
         mechanism=mechanism,
-        stderr=stderr,
+        errors=errors,
         rows=rows,
         replicates=replicates,
         version=version("consilience"),

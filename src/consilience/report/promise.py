@@ -10,12 +10,10 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow.parquet
-
-from consilience.domain import Buffer, Clique
+from consilience.domain import Clique
 from consilience.errors import ReleaseError
 from consilience.mechanisms.mechanism import NOT_PRIVATE
+from consilience.model import Uncertainty
 from consilience.privacy import Account, Budget, Cost, Neighbours, Rho, epsilon_at
 from consilience.release import Published
 
@@ -208,21 +206,11 @@ def promise_of(published: Published) -> Promise:
         ) from missing
 
 
-def standard_errors(published: Published) -> dict[Clique, Buffer | None]:
-    """{clique: standard errors as published, None where there are none} of every table in the folder."""
+def standard_errors(published: Published) -> dict[Clique, Uncertainty | None]:
+    """{clique: errors, None where the folder states none} of every table in the folder."""
     domain = published.model.domain
-    found: dict[Clique, Buffer | None] = {}
-    for entry in published.facts.get("tables", ()):
-        clique = domain.clique(entry["attributes"])
-        table = pyarrow.parquet.read_table(published.path / f"{entry['file']}.parquet")
-        if "stderr" not in table.column_names:
-            found[clique] = None
-            continue
-        values = np.asarray(table.column("stderr").to_numpy(), dtype=np.float64)
-        shape = domain.shape_of(tuple(entry["attributes"]))
-        order = [entry["attributes"].index(a) for a in clique]
-        found[clique] = values.reshape(shape).transpose(order)
-    return found
+    cliques = [domain.clique(entry["attributes"]) for entry in published.facts.get("tables", ())]
+    return published.errors(cliques)
 
 
 def default_path(folder: Path) -> Path:

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 
 from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError
-from consilience.model import Model
+from consilience.model import Model, Uncertainty
 from consilience.model.sampling import SampledRows
 from consilience.progress import Progress
 from consilience.regions import Kind
@@ -166,15 +166,15 @@ def subject_of(
     labels: Labels | None,
     promise: Promise | None,
     mechanism: str,
-    stderr: Mapping[Clique, Buffer | None] | None,
+    errors: Mapping[Clique, Uncertainty | None] | None,
     rows: SampledRows | int | None,
-    replicates: int,
+    replicates: int | None,
     version: str,
     progress: Progress,
 ) -> Subject:
     """Look at a model from every side. `rows`: drawn already, a number to draw, or None for as many as the total."""
     named = checked_labels(model.domain, labels)
-    tables = published_tables(model, stderr=stderr, replicates=replicates, progress=progress)
+    tables = published_tables(model, errors=errors, replicates=replicates, progress=progress)
     return Subject(
         title, model, named, promise, mechanism, tables, residuals_of(model), basis_of_pairs(model),
         example_of(tables, named), _rows_report(model, rows, tables, progress), version,

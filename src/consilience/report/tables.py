@@ -1,7 +1,7 @@
 """Published tables with their intervals, and how far each can be relied on.
 
 The yardstick of a table is its expected total variation to the truth: half the expected L1 distance, as a share of the
-total. For a normal error of standard error s the expected distance of one count is s sqrt(2 / pi).
+total. Errors are those of `model/uncertainty.py`; nothing is computed about them here.
 """
 
 from __future__ import annotations
@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import isfinite, isnan, pi, sqrt
+from math import isfinite
 
 import numpy as np
-from scipy.special import ndtri
 
 from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import ConsilienceError
-from consilience.model import Model
-from consilience.model.uncertainty import Uncertainty, reach_of
+from consilience.model import Model, Uncertainty
 from consilience.progress import Progress, quiet
+from consilience.release.answers import LEVEL
 
-LEVEL = 0.9
-"""Of every interval in a report."""
-MULTIPLE = float(ndtri(0.5 + LEVEL / 2))
 PUBLISHED = "published with the table"
 UNKNOWN = "not known, because choices of cells were released and no noisy counts"
 MEASURED, INFERRED, ASSUMED = "measured", "inferred", "assumed"
@@ -36,14 +32,15 @@ Labels = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, eq=False)
 class PublishedTable:
-    """Counts over a clique, the half-width of each interval, and the expected total variation to the truth.
+    """Counts over a clique, the interval of each, and the expected total variation to the truth.
 
-    Where no counts were measured (FEM, DualQuery) there are no errors, and both are not numbers.
+    Where no counts were measured (FEM, DualQuery) there are no errors, and neither is a number.
     """
 
     clique: Clique
     counts: Buffer
-    reach: Buffer
+    low: Buffer
+    high: Buffer
     variation: float
     how: str
     """Where the standard errors come from."""
@@ -60,14 +57,6 @@ class PublishedTable:
         return isfinite(self.variation)
 
     @property
-    def low(self) -> Buffer:
-        return np.maximum(self.counts - self.reach, 0.0)
-
-    @property
-    def high(self) -> Buffer:
-        return self.counts + self.reach
-
-    @property
     def unclear(self) -> float:
         """Share of cells whose interval reaches down to zero."""
         return float((self.low <= 0).mean()) if self.known else 0.0
@@ -76,45 +65,37 @@ class PublishedTable:
 def published_tables(
     model: Model,
     *,
-    stderr: Mapping[Clique, Buffer | None] | None = None,
-    replicates: int,
-    rng: np.random.Generator | int = 0,
+    errors: Mapping[Clique, Uncertainty | None] | None = None,
+    replicates: int | None = None,
+    rng: np.random.Generator | int | None = None,
     progress: Progress = quiet,
 ) -> list[PublishedTable]:
     """Every attribute, every measured clique and what was published besides.
 
-    `stderr`: what was published, with its standard errors where they are known already.
+    errors: what was published, with its errors where the folder states any. replicates, rng: refits behind the others, which
+    are the model's own unless given.
     """
     singles: list[Clique] = [(a,) for a in model.domain if model.in_model(a)]
-    published: list[Clique] = [*singles, *model.cliques, *(stderr or {})]
+    published: list[Clique] = [*singles, *model.cliques, *(errors or {})]
     cliques = list(dict.fromkeys(published))
-    found = {c: (s, PUBLISHED) for c, s in (stderr or {}).items() if s is not None}
-    if not len(model.measurements):
-        nothing = {c: np.full(model.domain.shape_of(c), np.nan) for c in cliques}
-        found = {c: (n, UNKNOWN) for c, n in nothing.items()}
-    for inside, method in ((True, "auto"), (False, "bootstrap")):
-        missing = [c for c in cliques if c not in found and model.in_model(c) is inside]
-        if missing:
-            fresh = model.uncertainties(
-                missing,
-                method=method,
-                replicates=replicates,
-                rng=rng,
-                progress=progress,
-            )
-            found |= {c: (u.stderr, u.method) for c, u in zip(missing, fresh, strict=True)}
     linked = Linked(model)
+    if not len(model.measurements):
+        nothing = [np.full(model.domain.shape_of(c), np.nan) for c in cliques]
+        return [
+            PublishedTable(c, counts, nan, nan, np.nan, UNKNOWN, linked.basis(c))
+            for c, counts, nan in zip(cliques, model.marginals(cliques), nothing, strict=True)
+        ]
+    found = {c: (u, PUBLISHED) for c, u in (errors or {}).items() if u is not None}
+    missing = [c for c in cliques if c not in found]
+    fresh = model.uncertainties(missing, replicates=replicates, rng=rng, progress=progress)
+    found |= {c: (u, u.method) for c, u in zip(missing, fresh, strict=True)}
     tables = []
-    for clique, counts in zip(cliques, model.marginals(cliques), strict=True):
-        (spread, how), basis = found[clique], linked.basis(clique)
-        reach = spread
-        if basis == MEASURED and how != UNKNOWN:
-            # What a cell near zero could hold; it adds nothing to errors that are in closed form already.
-            at_least = Uncertainty(spread, np.zeros_like(spread), "bootstrap", 0)
-            reach = reach_of(model, clique, at_least)
-        apart = float(spread.sum()) * sqrt(2 / pi) / (2 * model.total)
-        variation = apart if isnan(apart) else min(1.0, apart)
-        tables.append(PublishedTable(clique, counts, MULTIPLE * reach, variation, how, basis))
+    for clique in cliques:
+        u, how = found[clique]
+        variation = min(1.0, float(u.distance.sum()) / (2 * model.total))
+        low, high = u.interval(LEVEL)
+        basis = linked.basis(clique)
+        tables.append(PublishedTable(clique, u.answer, low, high, variation, how, basis))
     return tables
 
 

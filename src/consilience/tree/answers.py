@@ -75,6 +75,34 @@ class Backbone:
         return f"Backbone({part}, {cells}, misfit {self.misfit:.1g})"
 
 
+JointKey = tuple[int, int, Members, Members]
+"""A clique, the neighbour that it faces, the branches that meet there, and the attributes that are its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class JointShape:
+    """Which cells of a clique are summed to which pair: all of a `Joint` but its numbers."""
+
+    place: Ints
+    count: int
+    levels: tuple[tuple[Ints, Ints], ...]
+    width: int
+
+    @classmethod
+    def of(cls, column: Ints, width: int, branches: Sequence[Groups]) -> JointShape:
+        levels: list[tuple[Ints, Ints]] = []
+        place, count = column, width
+        for ptr, order in reversed(branches):
+            place, group, own = pairs(ptr, order, place, count)
+            levels.insert(0, (group, own))
+            count = len(group)
+        return cls(place, count, tuple(levels), width)
+
+    def filled(self, values: Buffer) -> Joint:
+        """With the numbers of the clique's cells."""
+        return Joint(add_up(self.place, values, self.count), self.levels, self.width)
+
+
 @dataclass(frozen=True, eq=False)
 class Joint:
     """A clique's cells summed to columns and to the separators of some branches, as pairs within pairs.
@@ -86,16 +114,6 @@ class Joint:
     values: Buffer
     levels: tuple[tuple[Ints, Ints], ...]
     width: int
-
-    @classmethod
-    def of(cls, values: Buffer, column: Ints, width: int, branches: Sequence[Groups]) -> Joint:
-        levels: list[tuple[Ints, Ints]] = []
-        place, count = column, width
-        for ptr, order in reversed(branches):
-            place, group, own = pairs(ptr, order, place, count)
-            levels.insert(0, (group, own))
-            count = len(group)
-        return cls(add_up(place, values, count), tuple(levels), width)
 
     @property
     def size(self) -> int:
@@ -128,16 +146,18 @@ class Joint:
 class TreeAnswers:
     """Marginals of the distribution that a fitted tree stands for. What was summed is kept for later questions."""
 
-    def __init__(self, fit: TreeFit) -> None:
+    def __init__(self, fit: TreeFit, like: TreeAnswers | None = None) -> None:
+        """like: answers of the same tree with other numbers, with which the index arrays are shared."""
         self.fit, self.support = fit, fit.support
         self.sizes = self.support.tree.domain.shape
         self.near = self.support.tree.rooted.neighbours
         self._messages: dict[tuple[int, int, Wanted], tuple[Buffer, Members]] = {}
         self._found: dict[Members, Buffer] = {}
-        self._joints: dict[tuple[int, int, Members, Members], Joint] = {}
+        self._joints: dict[JointKey, Joint] = {}
         self._stored = 0
-        self._behind: dict[tuple[int, int], Wanted] = {}
-        self._groups: dict[tuple[int, int], Groups] = {}
+        self._behind: dict[tuple[int, int], Wanted] = {} if like is None else like._behind
+        self._groups: dict[tuple[int, int], Groups] = {} if like is None else like._groups
+        self._shapes: dict[JointKey, JointShape] = {} if like is None else like._shapes
         self._inverses: dict[tuple[int, int], Buffer] = {}
 
     def marginal(self, attributes: Iterable[str]) -> Buffer:
@@ -235,20 +255,24 @@ class TreeAnswers:
         """The clique's table by branches, separator to `toward` and own attributes; the latter two make the column."""
         key = (c, toward, branches, own)
         if key not in self._joints:
-            count = prod(self.sizes[a] for a in own)
-            column = self._separator(c, toward) * count if toward >= 0 else 0
-            column = self.support.located(c, own) + column
-            width = self._width(c, toward) * count
-            groups = [self._grouped(c, d) for d in branches]
-            made = Joint.of(self.fit.tables[c], column, width, groups)
+            if key not in self._shapes:
+                self._shapes[key] = self._shape(c, toward, branches, own)
+            made = self._shapes[key].filled(self.fit.tables[c])
             self._keep(made.size)
             self._joints[key] = made
         return self._joints[key]
 
+    def _shape(self, c: int, toward: int, branches: Members, own: Members) -> JointShape:
+        count = prod(self.sizes[a] for a in own)
+        column = self._separator(c, toward) * count if toward >= 0 else 0
+        column = self.support.located(c, own) + column
+        groups = [self._grouped(c, d) for d in branches]
+        return JointShape.of(column, self._width(c, toward) * count, groups)
+
     def _keep(self, size: int) -> None:
         """Make room for what other questions may use; past KEPT numbers the store starts anew."""
         if self._stored + size > KEPT:
-            for kept in (self._found, self._messages, self._joints):
+            for kept in (self._found, self._messages, self._joints, self._shapes):
                 kept.clear()
             self._stored = 0
         self._stored += size

@@ -55,7 +55,7 @@ class TreeFit:
     """
 
     support: SupportTree
-    tables: tuple[Buffer, ...]
+    tables: Sequence[Buffer]
     theta: CliqueVector
     misfit: float
     iterations: int

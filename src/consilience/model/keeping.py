@@ -1,0 +1,131 @@
+"""What a model keeps for the questions that come later, as arrays: its replicates, packed, and its backbone's potentials."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain import Clique, Cliques, CliqueVector, Domain, Family, Layout
+from consilience.errors import ConsilienceError
+from consilience.model.replicates import Replicates
+from consilience.regions.pseudo_marginals import PseudoMarginals
+from consilience.tree.kept import KeptBackbone
+
+if TYPE_CHECKING:
+    from consilience.model.model import Model
+
+Arrays = dict[str, NDArray[Any]]
+LEVEL = 6
+"""Of zlib: a third of a second for the largest replicates that are kept."""
+
+
+def pack_kept(model: Model) -> tuple[Arrays, dict[str, Any]]:
+    """Arrays, and what the JSON says about them."""
+    arrays: Arrays = {}
+    said: dict[str, Any] = {}
+    if model.replicates is not None:
+        found = model.replicates.rounded()
+        arrays["replicates"] = _packed(found.deviations)
+        arrays["replicate_scales"] = found.scales
+        arrays["replicate_totals"] = found.totals
+        said["replicates"] = len(found)
+    kept = model.kept
+    if kept is not None:
+        arrays |= pack_cliques("backbone", model.domain, kept.theta.cliques)
+        arrays |= pack_cliques("missed", model.domain, [c for c, _ in kept.missed])
+        arrays["backbone_potentials"] = kept.theta.values
+        arrays["missed_distances"] = np.array([d for _, d in kept.missed], np.float64)
+        said["backbone"] = {
+            "whole": kept.whole,
+            "cells": kept.cells,
+            "misfit": kept.misfit,
+            "iterations": kept.iterations,
+        }
+    return arrays, said
+
+
+def unpack_kept(
+    arrays: Mapping[str, NDArray[Any]], said: Mapping[str, Any], known: PseudoMarginals
+) -> dict[str, Any]:
+    """The fields of the model; files of earlier versions have none of them."""
+    found: dict[str, Any] = {}
+    if said.get("replicates"):
+        layout = Layout(known.domain, known.cliques)
+        count, scales = int(said["replicates"]), floats(arrays["replicate_scales"])
+        totals = floats(arrays["replicate_totals"])
+        if len(totals) != count or len(scales) != len(layout.cliques):
+            raise ConsilienceError("replicates are not all there")
+        moved = _unpacked(arrays["replicates"], count, layout.cells)
+        numbers = [moved, scales, totals]
+        if not all(np.isfinite(n).all() for n in numbers):
+            raise ConsilienceError("numbers are not finite")
+        found["replicates"] = Replicates(layout, moved, scales, totals)
+    if said.get("backbone"):
+        about = said["backbone"]
+        cliques = unpack_cliques("backbone", known.domain, arrays)
+        theta = CliqueVector(Layout(known.domain, cliques), floats(arrays["backbone_potentials"]))
+        missed = unpack_cliques("missed", known.domain, arrays)
+        distances = floats(arrays["missed_distances"]).tolist()
+        found["kept"] = KeptBackbone(
+            theta,
+            bool(about["whole"]),
+            int(about["cells"]),
+            float(about["misfit"]),
+            int(about["iterations"]),
+            tuple(zip(missed, distances, strict=True)),
+        )
+    return found
+
+
+def _packed(deviations: NDArray[np.floating[Any]]) -> NDArray[np.uint8]:
+    """Low bytes after high bytes, which are alike, and then zlib."""
+    halves = np.ascontiguousarray(deviations, np.dtype("<f2")).view(np.uint8).reshape(-1, 2)
+    return np.frombuffer(zlib.compress(np.ascontiguousarray(halves.T).tobytes(), LEVEL), np.uint8)
+
+
+def _unpacked(packed: NDArray[np.uint8], count: int, cells: int) -> NDArray[np.float16]:
+    """Never more than the numbers that belong here, whatever the file says."""
+    size = 2 * count * cells
+    reader = zlib.decompressobj()
+    data = reader.decompress(packed.tobytes(), size + 1)
+    if len(data) != size or reader.unconsumed_tail:
+        raise ConsilienceError("replicates are not as many as they say")
+    halves = np.frombuffer(data, np.uint8).reshape(2, -1).T
+    return np.ascontiguousarray(halves).view(np.dtype("<f2")).reshape(count, cells)
+
+
+# -- cliques and numbers, as every part of a file has them ------------------------------------------
+
+
+def pack_cliques(name: str, domain: Domain, cliques: Iterable[Clique]) -> Arrays:
+    sets = Cliques.of(domain, cliques).sets
+    return {f"{name}_names": sets.flat, f"{name}_ends": sets.ptr[1:]}
+
+
+def unpack_cliques(name: str, domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Cliques:
+    flat, ends = ints(arrays[f"{name}_names"]), ints(arrays[f"{name}_ends"])
+    if ((flat < 0) | (flat >= len(domain))).any():
+        raise ConsilienceError("an attribute is not in the domain")
+    ptr = np.concatenate([np.zeros(1, np.int64), ends])
+    if (np.diff(ptr) < 0).any() or ptr[-1] != len(flat):
+        raise ConsilienceError("cliques are out of order")
+    sets = Family(flat, ptr)
+    if not sets.ascends:
+        raise ConsilienceError("cliques are out of order")
+    return Cliques(domain, sets)
+
+
+def floats(array: NDArray[Any]) -> NDArray[np.float64]:
+    if array.dtype != np.float64:
+        raise ConsilienceError(f"numbers of type {array.dtype} where float64 belongs")
+    return array
+
+
+def ints(array: NDArray[Any]) -> NDArray[np.int64]:
+    if array.dtype.kind not in "iu":
+        raise ConsilienceError(f"numbers of type {array.dtype} where integers belong")
+    return array.astype(np.int64)

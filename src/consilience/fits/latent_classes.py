@@ -74,7 +74,7 @@ class LatentClasses(GraphFit):
             raise ConsilienceError(f"classes must be at least 1, got {self.classes}")
 
     def coarser(self, tolerance: float) -> LatentClasses:
-        return replace(self, tolerance=max(self.tolerance, tolerance))
+        return replace(self, tolerance=max(2 * LEAST_TOLERANCE, tolerance))
 
     def solve(
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
@@ -86,7 +86,9 @@ class LatentClasses(GraphFit):
     ) -> Model:
         trace = Trace(progress)
         plan, graph = self._graph(loss, warm)
-        solution, mixture = self._solved(loss, graph, trace)
+        again = warm if self.tolerance > LEAST_TOLERANCE else None  # a refit for errors
+        pull = None if again is None else again.diagnostics.prior_strength
+        solution, mixture = self._solved(loss, graph, trace, pull)
         model = model_of(self, loss, graph, solution, plan, total_known, trace)
         return replace(model, mixture=mixture)
 
@@ -105,11 +107,11 @@ class LatentClasses(GraphFit):
         return Outlook(evidence.total, levels.prior, levels.freedom)
 
     def _solved(
-        self, loss: SquaredLoss, graph: RegionGraph, progress: Progress
+        self, loss: SquaredLoss, graph: RegionGraph, progress: Progress, pull: float | None = None
     ) -> tuple[Solution, Mixture]:
         began = perf_counter()
         evidence = Evidence.of(loss)
-        prior = fit_prior(evidence, self.classes, self.seed, progress)
+        prior = fit_prior(evidence, self.classes, self.seed, progress, pull)
         solution = _Levels(self, evidence, prior, progress).solution(graph, began)
         assert solution is not None
         return replace(solution, prior_strength=prior.pull, towards="latent classes"), prior.larger

@@ -127,11 +127,12 @@ class CalibratedPilot(Calibrated[Pilot]):
 
     @property
     def least_noise(self) -> float:
-        """Expected L1, in counts, of the noise in the one-way marginal that gets least of it."""
-        size = self.domain.size
-        return min(
-            size(p.clique) * mean_absolute(p.width) / p.query.unit for p in self.first if p.clique
+        """Expected L1, in counts, of the noise in the one-way marginal that gets least of it, were all of rho spent on them."""
+        size, (_, share) = self.domain.size, self.division.first()
+        noise = (
+            mean_absolute(p.width) / p.query.unit * size(p.clique) for p in self.first if p.clique
         )
+        return min(noise) * share**0.5
 
     def draw(self, call: Call) -> Release:
         """One-way marginals, pilot and the rest, each charged before it is drawn."""

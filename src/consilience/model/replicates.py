@@ -25,6 +25,7 @@ from consilience.measurements.measurements import NOISES
 from consilience.model.out_of_model import inferred
 from consilience.progress import Progress, Step
 from consilience.regions.pseudo_marginals import PseudoMarginals
+from consilience.solvers.mixture import Mixture
 from consilience.tree.adjusted import Adjusting
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class Replicates:
 
     def _inferred(self, model: Model, own: Mapping[Clique, Buffer]) -> dict[Clique, Buffer]:
         """Each replicate through its own backbone, less what the same way makes of the model itself."""
+        if model.mixture is not None:
+            return self._by_classes(model, own, model.mixture)
         adjusting = Adjusting(model.backbone)
         # Not fewer for more cliques at once: the same question has the same error in whatever company.
         count = min(len(self), max(int(INFERRED_WORK / adjusting.work), FEWEST))
@@ -93,6 +96,24 @@ class Replicates:
             for clique, counts in own.items():
                 share = counts / model.total + tables[clique] - first[clique]
                 found[clique].append(self.totals[k] * np.maximum(share, 0.0))
+        return {c: np.array(tables) for c, tables in found.items()}
+
+    def _by_classes(
+        self, model: Model, own: Mapping[Clique, Buffer], mixture: Mixture
+    ) -> dict[Clique, Buffer]:
+        """From the same latent classes, made to agree with each replicate's tables."""
+        count = len(self)
+        tau, sizes = _on(model, self.layout), np.diff(self.layout.offsets)
+        found: dict[Clique, list[Buffer]] = {c: [] for c in own}
+        for k in range(count):
+            moved = self.deviations[k].astype(np.float64) * np.repeat(self.scales, sizes)
+            tables = CliqueVector(self.layout, np.maximum(tau + moved, 0.0))
+            known = PseudoMarginals(model.graph, tables, model.known.cliques)
+            got, _ = inferred(
+                known, list(own), "mixture", lambda: model.backbone, masks=model.masks, mixture=mixture, rough=True
+            )  # fmt: skip
+            for clique, table in zip(own, got, strict=True):
+                found[clique].append(self.totals[k] * table)
         return {c: np.array(tables) for c, tables in found.items()}
 
     def _through(
@@ -140,18 +161,68 @@ def replicates_of(
     totals = np.empty(count)
     # Without its state, so that a model that was loaded gives the same errors as the one that was saved.
     warm = replace(model, state=None)
+    excess = _Excess(model, exact) if model.mixture is not None else None
     for k in range(count):
         drawn = _redrawn(model.measurements, exact, rng)
         refit = fit(model.domain, drawn, model.total if model.total_known else None, warm=warm)
         warm = refit
         deviations[k] = _on(refit, layout) - own
         totals[k] = refit.total
+        if excess is not None:
+            excess.take(refit, drawn)
         progress(Step("refits", k + 1, count))
+    if excess is not None:
+        deviations += excess.drawn(layout, own, count, rng)
     largest = np.abs(deviations).max(axis=0)
     tops = np.maximum.reduceat(largest, layout.offsets[:-1]) if layout.cells else np.ones(0)
     scales = np.where(tops > 0, tops, 1.0)
     deviations /= np.repeat(scales, np.diff(layout.offsets))
     return Replicates(layout, deviations, scales, totals)
+
+
+class _Excess:
+    """How much farther from the truth a fit is than its refits are from it, because of what it is pulled towards.
+
+    Refits start from the model's own answers, which its latent classes can say; the truth need not be such. The squared
+    distance of a fit from the truth, in units of the noise, is estimated without bias by ||fit - y||^2 - n + 2 sum cov(fit, y),
+    the covariances taken from the refits (Efron 2004). What passes the refits' own squared distance is put down to cells that
+    leave the classes by a variance of `rate` times their count; it is added to replicates, beyond the lower orders.
+    """
+
+    def __init__(self, model: Model, exact: Buffer) -> None:
+        measured = model.measurements
+        self.model, self.exact = model, exact
+        self.precision = np.repeat(measured.stddevs, np.diff(measured.at)) ** -2.0
+        self.misfit = float((np.square(exact - measured.values) * self.precision - 1).sum())
+        self.covariance, self.own, self.count = 0.0, 0.0, 0
+
+    def take(self, refit: Model, drawn: Measurements) -> None:
+        moved = _expected(refit) - self.exact
+        self.covariance += float((moved * (drawn.values - self.exact) * self.precision).sum())
+        self.own += float((np.square(moved) * self.precision).sum())
+        self.count += 1
+
+    @property
+    def rate(self) -> float:
+        """The variance of a cell over its count."""
+        left = self.misfit + 2 * self.covariance / self.count - self.own / self.count
+        at = self.model.measurements.at[:-1]
+        ranks = self.model.measurements.cliques.sets.ranks
+        held = self.model.total * np.add.reduceat(self.precision, at)
+        cells = self.model.measurements.cliques.sizes
+        # A cell of a measured table holds total / cells on average.
+        return max(0.0, left) / max(float((held / cells)[ranks > 1].sum()), 1e-300)
+
+    def drawn(self, layout: Layout, own: Buffer, count: int, rng: np.random.Generator) -> Buffer:
+        """Deviations of so many replicates, as distributions; they leave the lower orders of each table as they are."""
+        spread = np.sqrt(self.rate * np.maximum(own, 0.0) / self.model.total)
+        found = spread * rng.standard_normal((count, layout.cells))
+        for i, clique in enumerate(layout.cliques):
+            lo, hi = layout.offsets[i : i + 2]
+            tables = found[:, lo:hi].reshape(count, *self.model.domain.shape_of(clique))
+            for axis in range(1, tables.ndim):
+                tables -= tables.mean(axis=axis, keepdims=True)
+        return found
 
 
 def _layout(model: Model) -> Layout:

@@ -40,7 +40,7 @@ LARGER = 6.0
 nothing to them that they do not say."""
 MEMBERS, FEWER_MEMBERS = 4, 2
 """Mixtures that are averaged, where the sum of sizes is EASY and beyond: what only one of them says is mostly noise."""
-STEPS, JUDGED_STEPS = 250, 120
+STEPS, JUDGED_STEPS, REFIT_STEPS = 250, 120, 150
 CLASSES, LEAST_CLASSES, JUDGED_CLASSES = 256, 32, 96
 """Of a fit, and of one that only compares pulls."""
 EASY = 700
@@ -70,12 +70,21 @@ class LatentPrior:
 
 
 def fit_prior(
-    evidence: Evidence, classes: int | None, seed: int, progress: Progress | None = None
+    evidence: Evidence,
+    classes: int | None,
+    seed: int,
+    progress: Progress | None = None,
+    known: float | None = None,
 ) -> LatentPrior:
-    """Mixtures fitted to the evidence about pairs, with the pull that thinning chooses."""
+    """Mixtures fitted to the evidence about pairs, with the pull that thinning chooses.
+
+    known: the pull that it chose before. It is then taken, and one mixture is fitted in fewer steps: for refits that only
+    estimate errors.
+    """
     data = PairEvidence.of(evidence)
     usual = usual_classes(evidence.domain) if classes is None else classes
-    pull = _best_pull(data, usual, np.random.default_rng(seed), progress)
+    rng = np.random.default_rng(seed)
+    pull = _best_pull(data, usual, rng, progress) if known is None else known
 
     def fitted(pull: float, number: int, steps: int, members: int) -> Mixture:
         found = [
@@ -95,6 +104,9 @@ def fit_prior(
         return Mixture(evidence.domain, weights / weights.sum(), shares)
 
     small = classes is None and 2 * len(data.one) <= EASY
+    if known is not None:
+        quick = fitted(pull, usual, REFIT_STEPS, 1)
+        return LatentPrior(quick, quick, pull)
     little = data.noise < LITTLE_NOISE
     members = MEMBERS if len(data.one) <= EASY else FEWER_MEMBERS
     number, steps = (2 if little and small else 1) * usual, (2 if little else 1) * STEPS

@@ -129,7 +129,10 @@ def test_budgets_that_are_none(place: Path, words, said) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--mechanism", "magic"], ["mechanism must be one of gaussian, laplace", "got 'magic'"]),
+        (
+            ["--mechanism", "magic"],
+            ["mechanism must be one of auto, gaussian, laplace", "got 'magic'"],
+        ),
         (["--workload", "sex,height"], ["'height'"]),
         (["--workload", "9"], ["--workload 9 asks for tables", "what the schema has, 5 columns"]),
         (["--workload", ";;"], ["--workload must name at least one table"]),

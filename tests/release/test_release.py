@@ -23,12 +23,14 @@ from consilience.mechanisms import (
     FEM,
     HDMM,
     MWEM,
+    Auto,
     Calibrated,
     Call,
     DualQuery,
     Gaussian,
     Laplace,
     Mechanism,
+    Pilot,
     Release,
     ResidualPlanner,
 )
@@ -193,6 +195,8 @@ MADE: list[Mechanism] = [
     MWEM(WORKLOAD, rounds=2, select_share=Fraction(1, 3), noise="gaussian"),
     MWEM(WORKLOAD, per_round=Rho(Fraction(1, 50)), allowance="cells"),
     AIM(WORKLOAD, rounds_per_attribute=np.int64(3)),  # pyright: ignore[reportArgumentType]
+    Pilot(WORKLOAD, fit=cs.LatentClasses(seed=2)),
+    Auto(WORKLOAD),
     FEM(WORKLOAD, rounds=4, split=0.01, fit=cs.SelectionLikelihood(iterations=5, blend=0.25)),
     DualQuery(WORKLOAD, rounds=5, samples=2, seed=9),
 ]

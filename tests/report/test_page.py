@@ -13,6 +13,7 @@ import consilience as cs
 from consilience.domain import Domain
 from consilience.measurements import Measurement
 from consilience.mechanisms.mechanism import Result
+from consilience.model import Uncertainty
 from consilience.progress import quiet
 from consilience.report import write_report
 from consilience.report.page import page as html_page
@@ -281,7 +282,7 @@ def test_a_thousand_tables_make_no_longer_page(
         labels=None,
         promise=None,
         mechanism="",
-        stderr={c: np.ones(many.shape_of(c)) for c in [*cliques, *((a,) for a in many)]},
+        errors={c: _some(many.shape_of(c)) for c in [*cliques, *((a,) for a in many)]},
         rows=0,
         replicates=2,
         version="0",
@@ -320,3 +321,8 @@ def test_colours_follow_the_reader(tab: Browser) -> None:
     assert tab.run("getComputedStyle(document.body).backgroundColor") != light
     tab.wait(f"{colour} !== {bar!r}")
     assert tab.errors == []
+
+
+def _some(shape: tuple[int, ...]) -> Uncertainty:
+    ones = np.ones(shape)
+    return Uncertainty(5 * ones, ones, 0 * ones, ones, "bootstrap", 2)

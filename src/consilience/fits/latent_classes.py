@@ -26,7 +26,7 @@ from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.feasible import inner_point, masks_of, respect
 from consilience.solvers.latent import LatentPrior, fit_prior, freedoms, one_ways
 from consilience.solvers.mixture import Mixture
-from consilience.solvers.prior import PriorPath
+from consilience.solvers.prior_path import PriorPath
 from consilience.solvers.solution import Solution
 from consilience.solvers.split_problem import SplitProblem
 

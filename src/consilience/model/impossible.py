@@ -13,8 +13,9 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Clique, Domain
+from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain
 from consilience.errors import DomainError
+from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.feasible import inner_point, masks_of
 
@@ -47,6 +48,14 @@ def check_masks(domain: Domain, masks: Masks) -> None:
 def check_feasible(graph: RegionGraph, masks: Masks) -> None:
     """Refuse masks that leave no consistent distribution on the graph."""
     inner_point(graph, masks_of(graph, masks))
+
+
+def trusted(
+    graph: RegionGraph, tau: CliqueVector, measured: Cliques, masks: Masks
+) -> PseudoMarginals:
+    """The tables as questions see them: what was measured is in the model, and so is what a mask speaks of."""
+    inside = held(graph, masks)
+    return PseudoMarginals.of(graph, tau, [*measured, *inside] if inside else measured)
 
 
 def mask_on(domain: Domain, masks: Masks, clique: Clique) -> NDArray[np.bool_] | None:

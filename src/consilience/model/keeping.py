@@ -13,6 +13,7 @@ from consilience.domain import Clique, Cliques, CliqueVector, Domain, Family, La
 from consilience.errors import ConsilienceError
 from consilience.model.replicates import Replicates
 from consilience.regions.pseudo_marginals import PseudoMarginals
+from consilience.solvers.mixture import Mixture
 from consilience.tree.kept import KeptBackbone
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def pack_kept(model: Model) -> tuple[Arrays, dict[str, Any]]:
         arrays["replicate_scales"] = found.scales
         arrays["replicate_totals"] = found.totals
         said["replicates"] = len(found)
+    if model.mixture is not None:
+        arrays["class_weights"] = model.mixture.weights
+        arrays["class_probabilities"] = model.mixture.probabilities
     kept = model.kept
     if kept is not None:
         arrays |= pack_cliques("backbone", model.domain, kept.theta.cliques)
@@ -52,7 +56,7 @@ def unpack_kept(
     arrays: Mapping[str, NDArray[Any]], said: Mapping[str, Any], known: PseudoMarginals
 ) -> dict[str, Any]:
     """The fields of the model; files of earlier versions have none of them."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"mixture": _mixture(known.domain, arrays)}
     if said.get("replicates"):
         layout = Layout(known.domain, known.cliques)
         count, scales = int(said["replicates"]), floats(arrays["replicate_scales"])
@@ -79,6 +83,18 @@ def unpack_kept(
             tuple(zip(missed, distances, strict=True)),
         )
     return found
+
+
+def _mixture(domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Mixture | None:
+    if "class_weights" not in arrays:
+        return None
+    weights, shares = (floats(arrays[f"class_{k}"]) for k in ("weights", "probabilities"))
+    if shares.shape != (sum(domain.shape), len(weights)) or not len(weights):
+        raise ConsilienceError("latent classes do not fit the domain")
+    sound = np.isfinite(weights).all() and np.isfinite(shares).all()
+    if not sound or weights.min() < 0 or shares.min() < 0 or abs(weights.sum() - 1) > 1e-6:
+        raise ConsilienceError("latent classes are no distribution")
+    return Mixture(domain, weights, shares)
 
 
 def _packed(deviations: NDArray[np.floating[Any]]) -> NDArray[np.uint8]:

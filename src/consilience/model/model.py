@@ -22,7 +22,7 @@ from consilience.model.files import write
 from consilience.model.filters import Where, selection
 from consilience.model.fit import Fit
 from consilience.model.frames import frame
-from consilience.model.impossible import NOTHING, Masks, held
+from consilience.model.impossible import NOTHING, Masks, trusted
 from consilience.model.out_of_model import check_method, check_size, inferred
 from consilience.model.replicates import Replicates, affordable, replicates_of
 from consilience.model.sampling import Rng, SampledRows, sample_rows
@@ -418,10 +418,7 @@ class Model:
     @cached_property
     def known(self) -> PseudoMarginals:
         """The tables as questions see them."""
-        masks = held(self.graph, self.masks)
-        return PseudoMarginals.of(
-            self.graph, self.tau, [*self.cliques, *masks] if masks else self.cliques
-        )
+        return trusted(self.graph, self.tau, self.cliques, self.masks)
 
 
 def _gap(d: Diagnostics) -> str:

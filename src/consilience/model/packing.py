@@ -35,6 +35,7 @@ from consilience.measurements.measurements import NOISES
 from consilience.measurements.structured import Permuted
 from consilience.model.diagnostics import Diagnostics
 from consilience.model.fit import Fit
+from consilience.model.impossible import trusted
 from consilience.model.keeping import (
     Arrays,
     floats,
@@ -46,9 +47,7 @@ from consilience.model.keeping import (
 )
 from consilience.progress import Iteration
 from consilience.regions.junction_tree import JunctionTree
-from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
-from consilience.solvers.mixture import Mixture
 from consilience.solvers.planner import Option, Plan
 from consilience.tree.answers import Backbone
 from consilience.tree.fit import TreeFit
@@ -195,9 +194,6 @@ def packed(model: Model) -> Arrays:
     tree, plan = model.tree, model.diagnostics.plan
     if tree is not None:
         arrays |= _pack_tree(model.domain, tree)
-    if model.mixture is not None:
-        arrays["class_weights"] = model.mixture.weights
-        arrays["class_probabilities"] = model.mixture.probabilities
     kept, about = pack_kept(model)
     arrays |= kept
     described = {
@@ -310,7 +306,8 @@ def unpacked(
     if not (isfinite(total) and total > 0 and np.isfinite(tau.values).all()):
         raise ConsilienceError("numbers are not finite")
     measured = _measurements(domain, arrays, described["queries"])
-    known = PseudoMarginals.of(graph, tau, measured.cliques.distinct(empty=False))
+    masks = _masks(described.get("possible") or [], arrays)
+    known = trusted(graph, tau, measured.cliques.distinct(empty=False), masks)
     return {
         "domain": domain,
         "total": total,
@@ -327,7 +324,6 @@ def unpacked(
         ),
         **_fit(described, graph, arrays, fits),
         "tree": _tree(described.get("tree"), domain, arrays),
-        "mixture": _mixture(domain, arrays),
         **unpack_kept(arrays, described.get("kept") or {}, known),
     }
 
@@ -433,18 +429,6 @@ def _tree(
     theta = CliqueVector(Layout(domain, fitted), floats(arrays["tree_potentials"]))
     fit = TreeFit(support, tables, theta, float(given["misfit"]), int(given["steps"]))
     return Backbone(tuple(fitted), fit, bool(given["whole"]))
-
-
-def _mixture(domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Mixture | None:
-    if "class_weights" not in arrays:
-        return None
-    weights, shares = (floats(arrays[f"class_{k}"]) for k in ("weights", "probabilities"))
-    if shares.shape != (sum(domain.shape), len(weights)) or not len(weights):
-        raise ConsilienceError("latent classes do not fit the domain")
-    sound = np.isfinite(weights).all() and np.isfinite(shares).all()
-    if not sound or weights.min() < 0 or shares.min() < 0 or abs(weights.sum() - 1) > 1e-6:
-        raise ConsilienceError("latent classes are no distribution")
-    return Mixture(domain, weights, shares)
 
 
 def _masks(cliques: list[list[str]], arrays: Mapping[str, NDArray[Any]]) -> dict[Clique, Any]:

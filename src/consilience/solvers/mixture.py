@@ -164,7 +164,7 @@ def _systematic(shares: Buffer, counts: Ints, rng: np.random.Generator) -> Ints:
 
 RATE, DECAY, DECAY_SQUARE = 0.2, 0.9, 0.99
 SPREAD_OF_START = 1.0
-LEAST = 1e-12
+LEAST, TINY = 1e-12, 1e-20
 EVERY = 25
 
 
@@ -180,7 +180,8 @@ class _Block:
 
 @dataclass(frozen=True, eq=False)
 class PairEvidence:
-    """Evidence about pairs and single attributes as the fit of a mixture reads it, in probability scale.
+    """Evidence about pairs and single attributes as the fit of a mixture reads it, in probability scale; precisions are divided
+    by the median one of a pair, so that numbers stay small whatever the noise.
 
     `noise` draws what thinning needs: one standard normal per cell, centred as the residuals are.
     """
@@ -194,7 +195,7 @@ class PairEvidence:
     blocks: tuple[_Block, ...]
     total: float
     typical: float
-    """N over the median standard deviation of a pair's residual: the unit of a pull."""
+    """The median standard deviation of a pair's residual over N: the unit of a pull."""
     noise: float
     """The expected total variation of the noise in a table of a pair."""
 
@@ -215,11 +216,12 @@ class PairEvidence:
             if len(clique) == 1:
                 a = clique[0]
                 one[first[a] : first[a] + sizes[a]] = evidence.tables.table(i) / n
-                one_weight[a] = p * n**2
+                one_weight[a] = p
             elif len(clique) == 2 and min(sizes[list(clique)]) > 1:
                 partners.setdefault(clique[0], []).append((clique[1], i))
                 precisions.append(p)
                 cells.append(sizes[clique[0]] * sizes[clique[1]])
+        middle = float(np.median(precisions)) if precisions else 1.0
         blocks = []
         for a, found in sorted(partners.items()):
             found.sort()
@@ -232,18 +234,17 @@ class PairEvidence:
             other = slice(int(rows[0]), int(rows[-1]) + 1) if straight else rows
             own = slice(int(first[a]), int(first[a] + sizes[a]))
             blocks.append(
-                _Block(own, other, target.astype(np.float32), (weight * n**2).astype(np.float32))
+                _Block(own, other, target.astype(np.float32), (weight / middle).astype(np.float32))
             )
-        middle = float(np.median(precisions)) if precisions else 1.0
         noise = 0.4 * float(np.mean(cells)) / (n * middle**0.5) if precisions else 0.0
         return cls(
             sizes,
             first,
             one.astype(np.float32),
-            one_weight.astype(np.float32),
+            (one_weight / middle).astype(np.float32),
             tuple(blocks),
             n,
-            n * middle**0.5,
+            1.0 / (n * middle**0.5),
             noise,
         )
 
@@ -254,14 +255,19 @@ class PairEvidence:
         """
         fit, judge = [], []
         for b in self.blocks:
-            g = self._centred(rng.standard_normal(b.target.shape), b) / np.sqrt(b.weight)
+            g = (
+                self._centred(rng.standard_normal(b.target.shape), b)
+                * self.typical
+                / np.sqrt(b.weight)
+            )
             noisier, other = (
                 (b.target + c * g).astype(np.float32),
                 (b.target - g / c).astype(np.float32),
             )
             fit.append(_Block(b.own, b.other, noisier, b.weight / np.float32(1 + c**2)))
             judge.append(_Block(b.own, b.other, other, b.weight))
-        spread_of = np.where(self.one_weight > 0, np.maximum(self.one_weight, 1e-30) ** -0.5, 0.0)
+        known = np.maximum(self.one_weight, 1e-30)
+        spread_of = np.where(self.one_weight > 0, self.typical / np.sqrt(known), 0.0)
         g = rng.standard_normal(len(self.one)) * np.repeat(spread_of, self.sizes)
         one = (self.one + c * g).astype(np.float32)
         weight = self.one_weight / np.float32(1 + c**2)
@@ -372,7 +378,7 @@ class _Adam:
         x -= (
             np.float32(rate / fix)
             * mean
-            / (np.sqrt(square / np.float32(fix_square)) + np.float32(1e-12))
+            / (np.sqrt(square / np.float32(fix_square)) + np.float32(TINY))
         )
 
     def check(self, state: _Working, done: int) -> Check:

@@ -68,7 +68,16 @@ def people(rows: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-BUDGET = ("--epsilon", "2", "--delta", "1e-6", "--neighbours", "replace-one")
+BUDGET = (
+    "--epsilon",
+    "2",
+    "--delta",
+    "1e-6",
+    "--neighbours",
+    "replace-one",
+    "--mechanism",
+    "gaussian",
+)
 
 
 @pytest.fixture

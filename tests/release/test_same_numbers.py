@@ -77,11 +77,17 @@ def timeless(described: Any) -> Any:
 @pytest.mark.parametrize(
     "words",
     [
-        ("--workload", "3"),  # enough cells for two threads, and bootstrapped errors
+        (
+            "--workload",
+            "3",
+            "--mechanism",
+            "gaussian",
+        ),  # enough cells for two threads, and bootstrapped errors
+        ("--workload", "2"),
         ("--workload", "2", "--mechanism", "mwem", "-o", "rounds=6"),
         ("--workload", "age,sex;sex,income", "--mechanism", "hdmm", "--consistency", "global"),
     ],
-    ids=["gaussian", "mwem", "hdmm"],
+    ids=["gaussian", "auto", "mwem", "hdmm"],
 )
 def test_a_seeded_release_has_the_same_bytes(
     table: Path, tmp_path: Path, words: tuple[str, ...], request: pytest.FixtureRequest

@@ -12,9 +12,9 @@ from consilience.cli.workload import read_asked
 from consilience.data.schema import Schema
 from consilience.domain import Domain
 from consilience.errors import BudgetError, DomainError
-from consilience.mechanisms import Mechanism
+from consilience.mechanisms import Auto, Mechanism
 from consilience.privacy import Budget
-from consilience.release.registry import FIT_NAMES, MECHANISMS, USUAL, named
+from consilience.release.registry import FIT_NAMES, MECHANISMS, USUAL, name_of, named
 
 time_limit_option = click.option(
     "--time-limit",
@@ -77,7 +77,7 @@ def release_options(neighbours_required: bool) -> Callable[[Any], Any]:
         ),
         click.option(
             "--mechanism",
-            default="gaussian",
+            default="auto",
             show_default=True,
             metavar="NAME",
             help=f"How to spend the budget.\n\n{names}",
@@ -104,6 +104,15 @@ def release_options(neighbours_required: bool) -> Callable[[Any], Any]:
         return command
 
     return decorate
+
+
+def chosen(mechanism: Mechanism, budget: Budget, say: Callable[[str], None]) -> Mechanism:
+    """The mechanism itself; where the choice was left to auto, what it chose, and the reason is said."""
+    if not isinstance(mechanism, Auto):
+        return mechanism
+    found, why = mechanism.choose(budget)
+    say(f"auto takes {name_of(found)} with the fit {type(found.fit).__name__}: {why}")
+    return found
 
 
 def read_mechanism(schema: Schema, words: Mapping[str, Any]) -> Mechanism:

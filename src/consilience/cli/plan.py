@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from consilience.cli.options import (
+    chosen,
     delimiter_option,
     encoding_option,
     read_budget,
@@ -25,6 +26,7 @@ from consilience.domain import Workload
 from consilience.mechanisms import Calibrated, CalibratedHDMM, CalibratedResidualPlanner
 from consilience.mechanisms.fixed import CalibratedTables
 from consilience.release.facts import budget_facts, cost_facts
+from consilience.release.registry import name_of
 from consilience.release.run import Order
 from consilience.report import picture
 
@@ -65,11 +67,12 @@ def plan_command(
     if table is not None:
         _check_header(table, schema, delimiter, encoding)
     budget = read_budget(words, schema)
-    order = Order.of(schema, read_mechanism(schema, words), budget)
+    mechanism = chosen(read_mechanism(schema, words), budget, output.say)
+    order = Order.of(schema, mechanism, budget)
     with output.working("calibrating"):
         ready = order.mechanism.calibrate(budget)
     assert order.tables is not None  # every mechanism that has a name has a workload
-    facts = plan_facts(words["mechanism"], order.tables, ready, rows)
+    facts = plan_facts(name_of(mechanism) or words["mechanism"], order.tables, ready, rows)
     output.json(facts)
     output.show(_text(ready, facts))
     if (

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from consilience.cli.options import (
+    chosen,
     delimiter_option,
     encoding_option,
     read_budget,
@@ -127,7 +128,8 @@ def release_command(
             encoding=encoding,
             progress=progress,
         )
-        budget, mechanism = read_budget(words, schema), read_mechanism(schema, words)
+        budget = read_budget(words, schema)
+        mechanism = chosen(read_mechanism(schema, words), budget, output.say)
         published = release(
             source,
             schema,

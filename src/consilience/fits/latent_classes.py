@@ -24,7 +24,7 @@ from consilience.progress import Progress, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.feasible import inner_point, masks_of, respect
-from consilience.solvers.latent import LatentPrior, fit_prior, freedoms, one_ways
+from consilience.solvers.latent import LatentPrior, fit_prior, freedoms, one_ways, refit_work
 from consilience.solvers.mixture import Mixture
 from consilience.solvers.prior_path import PriorPath
 from consilience.solvers.solution import Solution
@@ -110,11 +110,15 @@ class LatentClasses(GraphFit):
         self, loss: SquaredLoss, graph: RegionGraph, progress: Progress, pull: float | None = None
     ) -> tuple[Solution, Mixture]:
         began = perf_counter()
-        evidence = Evidence.of(loss)
+        evidence = Evidence.of(
+            loss, graph.root_cliques
+        )  # a mask may ask for a table that nobody measured
         prior = fit_prior(evidence, self.classes, self.seed, progress, pull)
         solution = _Levels(self, evidence, prior, progress).solution(graph, began)
         assert solution is not None
-        return replace(solution, prior_strength=prior.pull, towards="latent classes"), prior.larger
+        work = solution.work + refit_work(loss.domain, self.classes)
+        pulled = replace(solution, prior_strength=prior.pull, towards="latent classes", work=work)
+        return pulled, prior.larger
 
 
 class _Levels:
@@ -157,6 +161,8 @@ class _Levels:
 
     def _take(self, known: PseudoMarginals, cliques: list[Clique]) -> None:
         """The mixture's tables of these cliques, made to agree with the order below, and how far the fit may leave them."""
+        if not cliques:
+            return
         evidence, domain, masks = self.evidence, self.evidence.domain, self.fit.possible
         larger = len(cliques[0]) > 2
         start = (self.latent.larger if larger else self.latent.pairs).marginals(cliques)
@@ -168,6 +174,7 @@ class _Levels:
         unit = evidence.total * np.sqrt(np.maximum(evidence.precision[1 + at], 1e-300))
         share = evidence.lattice.dims[1 + at] / evidence.lattice.cells[1 + at]
         free = freedoms(self._noisy(prior), prior, unit, share)
+        free[evidence.precision[1 + at] <= 0] = 1.0  # no data of its own: any pull serves
         self.prior |= {c: prior[c] for c in cliques}
         self.freedom |= dict(zip(prior.cliques, free.tolist(), strict=True))
 

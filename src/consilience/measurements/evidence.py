@@ -16,7 +16,7 @@ where u_c is negative wherever less is known about z_c than larger tables would 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Cliques, CliqueVector, Domain, Family, Layout
+from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain, Family, Layout
 from consilience.domain.moves import cells_of
 from consilience.domain.rows import row_keys
 from consilience.domain.subsets import Subsets
@@ -70,10 +70,10 @@ class Evidence(Loss):
     """p_t without what `rest` tells."""
 
     @classmethod
-    def of(cls, loss: SquaredLoss) -> Evidence:
-        """The evidence in the measurements of a loss."""
+    def of(cls, loss: SquaredLoss, beside: Iterable[Clique] = ()) -> Evidence:
+        """The evidence in the measurements of a loss, about their cliques and others `beside`, of which nothing is known."""
         domain, total = loss.domain, loss.total
-        lattice = Subsets.of(domain, loss.cliques)
+        lattice = Subsets.of(domain, dict.fromkeys([*loss.cliques, *beside]))
         layout = Layout(domain, lattice.subsets[1:])
         sums, precision = np.zeros(layout.cells), np.zeros(len(lattice.subsets))
         part = loss.separable()

@@ -52,6 +52,8 @@ class Auto(Mechanism):
                 fit = Shrunk(memory=fit.memory)
             why = f"{length:,} values of all columns together are too many for latent classes"
             return ResidualPlanner(workload, fit=fit), why
+        if not usual:
+            return Gaussian(workload, fit=fit), "every table once, for the fit that was asked for"
         if not isinstance(budget.capacity, Rho):
             return Gaussian(
                 workload, fit=fit

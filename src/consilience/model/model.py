@@ -176,7 +176,7 @@ class Model:
         count: of replicates; as many as fit their budget unless given, none at all for 0.
         """
         kept = self.kept
-        if self.tree is None and kept is None:
+        if self.tree is None and self.mixture is None and kept is None:
             kept = KeptBackbone.of(self.prepare(progress))
         if count == 0 or not self.measurements or self.fit is None:
             return replace(self, kept=kept)

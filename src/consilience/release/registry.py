@@ -145,6 +145,8 @@ def named(
         raise ConsilienceError(
             f"the mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}"
         )
+    if name == "auto" and queries:
+        name = "hdmm"  # which is what measures sums along columns
     entry = MECHANISMS[name]
     options = dict(_own_option(name, entry, given) for given in own)
     options |= _asked_options(name, entry, workload, queries, options)
@@ -188,13 +190,14 @@ def _usual_fit(entry: Entry) -> Fit:
 def fit_named(settings: Mapping[str, Any], usual: Fit) -> Fit:
     """The estimator that words ask for: by name, or the usual one, with the settings that are given.
 
-    A consistency is a matter of LeastSquares where the usual estimator knows none.
+    A consistency, or how long it may take, is a matter of LeastSquares where the usual estimator knows none.
     """
     given = {k: v for k, v in settings.items() if k != "fit" and v != USUAL[k]}
     name = settings["fit"]
     if name is not None:
         return _changed_fit(FIT_NAMES[name](), given)
-    if "consistency" in given and isinstance(usual, PossibleCells):
+    plain = {"consistency", "time_limit"} & set(given)
+    if plain and isinstance(usual, PossibleCells | LatentClasses):
         usual = LeastSquares()
     return _changed_fit(usual, given)
 

@@ -30,7 +30,7 @@ from consilience.errors import (
     ReleaseError,
     UncountedWarning,
 )
-from consilience.mechanisms import Calibrated, CalibratedAdaptive, Mechanism, Release, Source
+from consilience.mechanisms import Auto, Calibrated, CalibratedAdaptive, Mechanism, Release, Source
 from consilience.mechanisms.mechanism import Tape, check_budget
 from consilience.privacy import Budget, Ledger, NoiseSource
 from consilience.progress import Progress, Step, quiet
@@ -209,6 +209,8 @@ class Order:
                 f"no column may be called {clash!r}, which the released tables have for their results; rename it in the "
                 "table and the schema"
             )
+        if isinstance(mechanism, Auto):
+            mechanism, _ = mechanism.choose(budget)
         check_errors(mechanism, errors)
         wanted = getattr(mechanism, "workload", None) if tables is None else tables
         if wanted is not None:

@@ -43,6 +43,8 @@ MEMBERS, FEWER_MEMBERS = 4, 2
 STEPS, JUDGED_STEPS, REFIT_STEPS = 250, 120, 150
 CLASSES, LEAST_CLASSES, JUDGED_CLASSES = 256, 32, 96
 """Of a fit, and of one that only compares pulls."""
+PRODUCTS = 200.0
+"""Multiplications of BLAS in the time of a visit."""
 EASY = 700
 """Sum of sizes up to which there are that many classes; beyond, their number falls with its square."""
 FREEDOMS = np.geomspace(1e-3, 1e3, 13)
@@ -56,6 +58,12 @@ def usual_classes(domain: Domain) -> int:
     """As many classes as the size of the domain leaves time for, where there is much noise."""
     length = sum(domain.shape)
     return int(np.clip(CLASSES * (EASY / length) ** 2, LEAST_CLASSES, CLASSES))
+
+
+def refit_work(domain: Domain, classes: int | None) -> float:
+    """Visits of cells that one mixture costs in a refit (solvers/work.py): its products run at BLAS's speed."""
+    length, number = float(sum(domain.shape)), classes or usual_classes(domain)
+    return REFIT_STEPS * number * (1.5 * length**2 / PRODUCTS + 4 * length)
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,7 +119,7 @@ LINE = re.compile(
 
 
 def test_a_line_for_every_stage(place: Path) -> None:
-    assert run("release", *RELEASE, "--log", "x.log").exit_code == 0
+    assert run("release", *RELEASE, "--mechanism", "gaussian", "--log", "x.log").exit_code == 0
     assert run("answer", "out", "sex", "-q", "--log", "x.log").exit_code == 0
     lines = (place / "x.log").read_text().splitlines()
     found = [LINE.match(line) for line in lines]

@@ -100,7 +100,10 @@ def test_mechanisms_take_weights_and_queries_and_are_written_down() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--workload", "age:ranges"], "are measured by hdmm, got gaussian; add --mechanism hdmm"),
+        (
+            ["--workload", "age:ranges", "--mechanism", "gaussian"],
+            "are measured by hdmm, got gaussian; add --mechanism hdmm",
+        ),
         (["--workload", "age*2; sex", "--mechanism", "fem"], "fem does not take weights of tables"),
     ],
 )

@@ -261,7 +261,7 @@ def sample_rows(
         moved,
         asked,
         replaced,
-        "backbone" if model.mixture is None else "latent classes",
+        "backbone" if model.mixture is None or model.masks else "latent classes",
     )
 
 
@@ -307,7 +307,7 @@ def _distribution(model: Model, progress: Progress) -> tuple[Draw, int, bool]:
     if own is not None:
         tree, beliefs = own
         return partial(tree_rows, tree, beliefs), len(tree.cliques), True
-    if model.mixture is not None:
+    if model.mixture is not None and not model.masks:  # classes know nothing of what cannot occur
         mixture = model.mixture
         return lambda n, rng, _: mixture.rows(n, rng), 1, False
     backbone = model.prepare(progress)

@@ -30,9 +30,9 @@ class KeptBackbone:
         fit = backbone.fit
         # Six digits: the last bits of a sum may differ between a kernel just compiled and one from the cache.
         misfit = float(f"{fit.misfit:.6g}")
-        return cls(
-            fit.theta, backbone.whole, fit.support.size, misfit, fit.iterations, backbone.missed
-        )
+        theta = CliqueVector(fit.theta.layout, np.round(fit.theta.values, 6))
+        missed = tuple((c, float(f"{distance:.6g}")) for c, distance in backbone.missed)
+        return cls(theta, backbone.whole, fit.support.size, misfit, fit.iterations, missed)
 
     def restored(self, known: PseudoMarginals) -> Backbone | None:
         """The backbone of these tables; None if they are not those that it was fitted to."""

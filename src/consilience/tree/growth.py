@@ -217,8 +217,8 @@ class _Growth:
         return tuple(sorted(score.items(), key=lambda s: (-s[1], self.domain.axes(s[0]))))
 
     def _distance(self, clique: Clique, answers: TreeAnswers) -> float:
-        """How far the backbone is from the model's table, in L1."""
-        return float(np.abs(self.table(clique) - answers.marginal(clique)).sum())
+        """How far the backbone is from the model's table, in L1; to nine digits, so that a last bit does not decide between ties."""
+        return round(float(np.abs(self.table(clique) - answers.marginal(clique)).sum()), 9)
 
     def rough_fit(
         self, support: SupportTree, chosen: Sequence[Clique], theta: CliqueVector | None

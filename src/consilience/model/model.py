@@ -170,13 +170,20 @@ class Model:
             )
         return self.__dict__["_backbone"]
 
-    def lasting(self, count: int | None = None, progress: Progress | None = None) -> Model:
+    def lasting(
+        self,
+        count: int | None = None,
+        progress: Progress | None = None,
+        *,
+        backbone: bool = True,
+    ) -> Model:
         """The model with what later questions need: its backbone and its replicates, so that a file of it keeps them.
 
-        count: of replicates; as many as fit their budget unless given, none at all for 0.
+        count: of replicates; as many as fit their budget unless given, none at all for 0. backbone: whether it is kept. Which
+        cliques it takes can hang on a last bit, so that a release, whose bytes must repeat, leaves it to its readers.
         """
         kept = self.kept
-        if self.tree is None and self.mixture is None and kept is None:
+        if backbone and self.tree is None and self.mixture is None and kept is None:
             kept = KeptBackbone.of(self.prepare(progress))
         if count == 0 or not self.measurements or self.fit is None:
             return replace(self, kept=kept)

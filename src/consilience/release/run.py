@@ -424,7 +424,7 @@ def _finish(
         model.domain.clique(m.attributes) for m in noisy.measurements
     )
     progress(Step("standard errors", 0))
-    model = model.lasting(refits, progress)
+    model = model.lasting(refits, progress, backbone=False)
     tables = errors_of(model, list(cliques), errors, progress)
     facts = release_facts(order.mechanism, ready, noisy, model, errors, order.schema.draft)
     shutil.rmtree(paid.draft, ignore_errors=True)

@@ -217,7 +217,7 @@ class _Growth:
         return tuple(sorted(score.items(), key=lambda s: (-s[1], self.domain.axes(s[0]))))
 
     def _distance(self, clique: Clique, answers: TreeAnswers) -> float:
-        """How far the backbone is from the model's table, in L1; to nine digits, so that a last bit does not decide between ties."""
+        """How far the backbone is from the model's table, in L1; to nine digits, so that a last bit decides no tie."""
         return round(float(np.abs(self.table(clique) - answers.marginal(clique)).sum()), 9)
 
     def rough_fit(

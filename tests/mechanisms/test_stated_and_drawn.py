@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.domain import Domain, all_marginals
-from consilience.mechanisms import AIM, HDMM, MWEM, Gaussian, Laplace, Mechanism, ResidualPlanner
+from consilience.mechanisms import (
+    AIM,
+    HDMM,
+    MWEM,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    Pilot,
+    ResidualPlanner,
+)
 from consilience.privacy import Budget, Epsilon, SecureNoise, SeededNoise
 from consilience.privacy import noise as noise_module
 from consilience.privacy.calibration import selection_scale
@@ -31,6 +40,7 @@ CASES: dict[str, tuple[Mechanism, Budget]] = {
     "MWEM, gaussian": (MWEM(PAIRS, rounds=3), APPROXIMATE),
     "MWEM, laplace": (MWEM(PAIRS, rounds=3), PURE),
     "AIM": (AIM(PAIRS), APPROXIMATE),
+    "Pilot": (Pilot(PAIRS), APPROXIMATE),
 }
 
 

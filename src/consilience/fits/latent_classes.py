@@ -11,7 +11,7 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain, maximal
 from consilience.errors import ConsilienceError
-from consilience.fits.graph_fit import GraphFit, check_tolerance, masks_by_clique, model_of
+from consilience.fits.graph_fit import GraphFit, Planned, check_tolerance, masks_by_clique, model_of
 from consilience.measurements import Measurement, Measurements, SquaredLoss
 from consilience.measurements.evidence import Evidence
 from consilience.measurements.measurement import Noise
@@ -86,6 +86,7 @@ class LatentClasses(GraphFit):
     ) -> Model:
         trace = Trace(progress)
         plan, graph = self._graph(loss, warm)
+        trace(Planned("planning", 1, 1, plan=plan))
         again = warm if self.tolerance > LEAST_TOLERANCE else None  # a refit for errors
         pull = None if again is None else again.diagnostics.prior_strength
         solution, mixture = self._solved(loss, graph, trace, pull)
@@ -110,9 +111,8 @@ class LatentClasses(GraphFit):
         self, loss: SquaredLoss, graph: RegionGraph, progress: Progress, pull: float | None = None
     ) -> tuple[Solution, Mixture]:
         began = perf_counter()
-        evidence = Evidence.of(
-            loss, graph.root_cliques
-        )  # a mask may ask for a table that nobody measured
+        # A mask may ask for a table that nobody measured.
+        evidence = Evidence.of(loss, graph.root_cliques)
         prior = fit_prior(evidence, self.classes, self.seed, progress, pull)
         solution = _Levels(self, evidence, prior, progress).solution(graph, began)
         assert solution is not None

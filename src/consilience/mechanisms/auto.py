@@ -1,6 +1,6 @@
 """Auto: the mechanism that is expected to be closest, chosen from what is public: the budget, the tables asked for, their sizes.
 
-The data is never looked at for it. docs/choosing.md has the table that the choice rests on.
+The data is never looked at for it. docs/latent-classes.md has the figures that the choice rests on.
 """
 
 from __future__ import annotations
@@ -48,16 +48,18 @@ class Auto(Mechanism):
             return HDMM(workload, fit=plain), why
         length = sum(workload.domain.shape)
         if usual and length > LONGEST:
-            if not fit.possible:
-                fit = Shrunk(memory=fit.memory)
+            fit = (
+                LeastSquares(memory=fit.memory, possible=fit.possible)
+                if fit.possible
+                else Shrunk(memory=fit.memory)
+            )
             why = f"{length:,} values of all columns together are too many for latent classes"
             return ResidualPlanner(workload, fit=fit), why
         if not usual:
             return Gaussian(workload, fit=fit), "every table once, for the fit that was asked for"
         if not isinstance(budget.capacity, Rho):
-            return Gaussian(
-                workload, fit=fit
-            ), "Gaussian accounting adds up widths that are fixed beforehand"
+            why = "Gaussian accounting adds up widths that are fixed beforehand"
+            return Gaussian(workload, fit=fit), why
         used = {a for clique in workload for a in clique}
         if max(len(c) for c in workload) <= 2 and len(workload) <= len(used):
             return Gaussian(workload, fit=fit), "few tables, which need no pilot"

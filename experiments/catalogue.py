@@ -40,5 +40,7 @@ EXPERIMENTS = (
                quick=("--data", "titanic", "--ways", "2", "--epsilons", "1", "--seeds", "1")),
     Experiment("intervals", "Beyond the paper: how often intervals hold the truth", "intervals.py", "0 to 2", "30 minutes"),
     Experiment("aim", "Beyond the paper: AIM beside others' from PyPI", "aim.py", "0 to 4", "1 hour (others': many)"),
+    Experiment("choosing", "Beyond the paper: what Auto chooses beside the others", "choosing.py", "100 to 102", "3 hours"),
+    Experiment("foresight", "Beyond the paper: how close tables came, by their noise", "foresight.py", "0", "1 hour"),
 )  # fmt: skip
 BY_NAME = {e.name: e for e in EXPERIMENTS}

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import click
 from catalogue import BY_NAME, EXPERIMENTS, Experiment
@@ -165,7 +166,10 @@ def main(
                 f"{cost.seconds:.0f} s, {cost.peak_mb:.0f} MB[/]"
             )
     if plot and not quick:
-        for script in ("plot.py", "tables.py"):
+        drawable = find_spec("matplotlib") is not None
+        if not drawable:
+            console.print("figures are not drawn for want of matplotlib (pip install matplotlib)")
+        for script in ("plot.py", "tables.py") if drawable else ("tables.py",):
             subprocess.run([sys.executable, str(HERE / script)], check=True)
     if failed or not ready:
         console.print(

@@ -32,7 +32,7 @@ def rows_of(query) -> set[tuple[int, ...]]:
         ("1", {("sex",): 1, ("age",): 1, ("income",): 1, ("member",): 1, ("joined",): 1}),
         ("age, sex*5; income", {("sex", "age"): 5, ("income",): 1}),
         ("sex,age * 2.5; age,sex*4; age*0.5", {("sex", "age"): 4, ("age",): 0.5}),
-        ("grown,sex; income:prefix*3", {("sex", "age"): 1, ("income",): 3}),
+        ("grown,sex; income:prefix*3", {("sex", "grown"): 1, ("income",): 3}),
     ],
 )
 def test_tables_and_weights(text: str, weights: dict) -> None:
@@ -45,9 +45,17 @@ def test_what_is_asked_along_columns() -> None:
     assert set(asked) == {"age", "income"}
     assert rows_of(asked["age"]) == {(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2), (3,)}
     assert rows_of(asked["income"]) == {(0,), (0, 1), (0, 1, 2)}
-    both = read_asked(DECLARED, "grown,sex; age:prefix; age").queries["age"]
-    assert rows_of(both) == {(0,), (1,), (2,), (3,), (0, 1), (0, 1, 2), (1, 2)}
-    assert rows_of(read_asked(DECLARED, "grown").queries["age"]) == {(0,), (1, 2), (3,)}
+    both = read_asked(DECLARED, "grown,sex; age:prefix; age")
+    assert rows_of(both.queries["age"]) == {(0,), (1,), (2,), (3,), (0, 1), (0, 1, 2)}
+    assert rows_of(HDMM(both.workload, both.queries).queries["age"]) == {
+        (0,), (1,), (2,), (3,), (0, 1), (0, 1, 2), (1, 2)
+    }  # fmt: skip
+    assert read_asked(DECLARED, "grown").queries == {}
+    assert rows_of(HDMM(read_asked(DECLARED, "grown").workload).queries["age"]) == {
+        (0,),
+        (1, 2),
+        (3,),
+    }
     assert read_asked(DECLARED, "age,sex").queries == {}
 
 

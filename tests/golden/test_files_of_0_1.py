@@ -34,7 +34,9 @@ def check_rows(expected: dict[str, Any], found: dict[str, Any], unasked: bool = 
         assert {k: v for k, v in now.items() if k not in numbers} == {
             k: v for k, v in before.items() if k not in numbers
         }
-        assert now["count"] == pytest.approx(before["count"], rel=1e-9, abs=1e-9)
+        # A folder keeps its backbone, which is found again from its potentials to about 1e-8.
+        close = 1e-9 if found["trust"] == "measured" else 1e-7
+        assert now["count"] == pytest.approx(before["count"], rel=close, abs=close)
         if found["trust"] != "measured":  # in 0.1 inferred answers had no error unless asked for
             assert (now["stderr"] is None) == unasked
         else:  # refits are kept in half precision now

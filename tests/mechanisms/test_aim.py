@@ -13,7 +13,7 @@ from consilience.errors import BudgetError, CapacityError, ConsilienceError
 from consilience.fits import LaplaceLikelihood, LeastSquares, SelectionLikelihood, Shrunk
 from consilience.mechanisms import AIM
 from consilience.mechanisms.estimates import Room
-from consilience.mechanisms.fixed import mean_absolute
+from consilience.mechanisms.moments import mean_absolute
 from consilience.mechanisms.rounds import Run
 from consilience.privacy import Budget, Cost, Ledger, SecureNoise, SeededNoise
 from mechanisms.cases import DOMAIN, people

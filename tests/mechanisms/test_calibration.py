@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.mechanisms import Gaussian, Laplace
-from consilience.mechanisms.fixed import NARROWEST, mean_absolute, stddev
+from consilience.mechanisms.moments import NARROWEST, mean_absolute, stddev
 from consilience.privacy import (
     Budget,
     Cost,

@@ -23,7 +23,7 @@ from consilience.errors import (
 from consilience.measurements import Measurement
 from consilience.mechanisms import MWEM
 from consilience.mechanisms.estimates import Room
-from consilience.mechanisms.fixed import mean_absolute
+from consilience.mechanisms.moments import mean_absolute
 from consilience.mechanisms.rounds import Meter
 from consilience.privacy import (
     Budget,

@@ -111,7 +111,7 @@ def test_a_private_release_is_paid_for_and_says_what_it_does(place: Path) -> Non
     stages = list(dict.fromkeys(step.stage for step in seen))
     assert stages == [
         "calibrating", "looking for values that the schema does not declare", "counting", "drawing noise",
-        "reconstructing", "standard errors", "writing the folder",
+        "reconstructing", "standard errors", "backbone", "writing the folder",
     ]  # fmt: skip
     assert said[0].startswith("Gaussian: 3 tables")
     assert said[1].startswith("new ledger people.ledger for table 'people'")

@@ -85,8 +85,10 @@ def timeless(described: Any) -> Any:
         ),  # enough cells for two threads, and bootstrapped errors
         ("--workload", "2", "--mechanism", "mwem", "-o", "rounds=6"),
         ("--workload", "age,sex;sex,income", "--mechanism", "hdmm", "--consistency", "global"),
+        ("--workload", "2", "--mechanism", "auto"),  # latent classes, whose prox is entropic
+        ("--workload", "2", "--mechanism", "gaussian", "--fit", "shrunk"),
     ],
-    ids=["gaussian", "mwem", "hdmm"],
+    ids=["gaussian", "mwem", "hdmm", "auto", "shrunk"],
 )
 def test_a_seeded_release_has_the_same_bytes(
     table: Path, tmp_path: Path, words: tuple[str, ...], request: pytest.FixtureRequest

@@ -14,6 +14,7 @@ from consilience.baselines import priview, relaxed_projection
 from consilience.domain import CliqueVector, Domain, all_marginals
 from consilience.fits import (
     LaplaceLikelihood,
+    LatentClasses,
     LeastSquares,
     NormCut,
     PossibleCells,
@@ -23,7 +24,7 @@ from consilience.fits import (
 from consilience.kernels import counting
 from consilience.kernels.compiling import listening
 from consilience.measurements import AbsoluteLoss, Measurement, SquaredLoss
-from consilience.mechanisms import AIM, FEM, MWEM, DualQuery
+from consilience.mechanisms import AIM, FEM, MWEM, DualQuery, Pilot
 from consilience.model import Model
 from consilience.privacy import Budget
 from consilience.privacy.noise import SeededNoise
@@ -78,6 +79,7 @@ def other_estimators() -> None:
     for fit in (
         LeastSquares(consistency="local", possible=POSSIBLE),
         Shrunk(),
+        LatentClasses(),
         LaplaceLikelihood(),
         NormCut(),
         PossibleCells(),
@@ -110,6 +112,7 @@ def adaptive() -> None:
         AIM(pairs, rounds_per_attribute=2),
         FEM(pairs, rounds=2, samples=5),
         DualQuery(pairs, rounds=2, samples=5),
+        Pilot(pairs),
     ):
         mechanism.calibrate(budget)(data, noise=SeededNoise(seed=1))
 

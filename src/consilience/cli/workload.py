@@ -1,7 +1,7 @@
 """Workloads in words: which tables, what is asked along their columns, and how much each counts.
 
 2 | 1,2 | age,sex; sex,income | age:ranges,sex; income:prefix*5; grown,sex | @FILE with a table per line. `age:ranges` asks for
-every range of age, `income:prefix` for every "up to"; a hierarchy of the schema stands for its column and asks for its groups.
+every range of age, `income:prefix` for every "up to"; a hierarchy of the schema stands where a column does.
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy import sparse
-
 from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import RESERVED
 from consilience.data.schema import Schema
 from consilience.domain import Clique, Workload, all_marginals
 from consilience.errors import DomainError
 from consilience.measurements import Query, Ranges
-from consilience.measurements.queries import Sparse
 
 ALONG = ("prefix", "ranges")
 
@@ -59,10 +55,11 @@ def read_asked(schema: Schema, text: str) -> Asked:
         for word in words:
             column, along = _along(schema, word, part)
             columns.append(column)
-            asked.setdefault(column, {})[along] = None
-        if len(set(columns)) != len(columns):
+            if column not in domain.levels:
+                asked.setdefault(column, {})[along] = None
+        clique = domain.named(columns)
+        if len(clique) != len(columns):
             raise DomainError(f"the attributes of a table must be distinct, got {part!r}")
-        clique = domain.clique(columns)
         weights[clique] = max(weight, weights.get(clique, 0.0))
     queries = {c: _query(schema, c, list(a)) for c, a in asked.items() if set(a) != {""}}
     return Asked(Workload(domain, weights), queries)
@@ -94,14 +91,11 @@ def _weighed(schema: Schema, part: str) -> tuple[list[str], float]:
 
 
 def _along(schema: Schema, word: str, part: str) -> tuple[str, str]:
-    """The column of a word, and what is asked along it: its values (nothing), ranges, prefixes or a hierarchy's groups."""
+    """The column or hierarchy of a word, and what is asked along it: its values (nothing), ranges or prefixes."""
     if word in schema.domain:
         return word, ""
-    grouping = next((g for g in schema.groupings if g.name == word), None)
-    if grouping is not None:
-        return grouping.of, word
     name, colon, along = word.rpartition(":")
-    if colon and name.strip() in schema.domain:
+    if colon and name.strip() in schema.domain.sizes:
         column = schema[name.strip()]
         if along.strip() not in ALONG:
             raise DomainError(
@@ -133,14 +127,4 @@ def _query(schema: Schema, name: str, asked: Sequence[str]) -> Query:
         intervals += [(0, i + 1) for i in range(bins)]
     if "ranges" in asked:
         intervals += [(i, j) for i in range(bins) for j in range(i + 1, bins + 1)]
-    groups = [g for g in schema.groupings if g.name in asked]
-    if not groups:
-        return Ranges(size, sorted(set(intervals)))
-    rows = [range(i, j) for i, j in intervals] if set(asked) & {"", *ALONG} else []
-    rows += [
-        [column.labels.index(v) for v in labels] for g in groups for labels in g.groups.values()
-    ]
-    matrix = sparse.lil_array((len(rows), size))
-    for k, codes in enumerate(rows):
-        matrix[k, np.array(codes)] = 1.0
-    return Sparse(sparse.csr_array(matrix))
+    return Ranges(size, sorted(set(intervals)))

@@ -6,8 +6,9 @@ not be private.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.data.binned import Dates, Numeric
-from consilience.data.columns import Column
+from consilience.data.columns import RESERVED, Column
 from consilience.data.rules import Rule, compiled
 from consilience.data.values import Values
 from consilience.domain import Clique, Domain
@@ -30,11 +31,16 @@ MOST_CELLS = 50_000_000
 
 @dataclass(frozen=True)
 class Grouping:
-    """A coarser reading of a column: each label belongs to one named group. Answers can be asked by it."""
+    """A coarser reading of a column, or of another grouping: each label belongs to one named group. It is a level of the domain.
+
+    groups: {group: labels}. prefix: instead of groups, how many characters the labels of one group have in common, as codes of
+    places do.
+    """
 
     name: str
     of: str
     groups: Mapping[str, tuple[str, ...]]
+    prefix: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,7 +83,7 @@ class Schema:
         object.__setattr__(self, "columns", declared)
         object.__setattr__(self, "ignored", tuple(ignored))
         object.__setattr__(self, "impossible", tuple(impossible))
-        object.__setattr__(self, "groupings", tuple(groupings))
+        object.__setattr__(self, "groupings", _checked_groupings(declared, groupings))
         object.__setattr__(self, "name", _checked_name(name))
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "rows_per_unit", _checked_rows(unit, rows_per_unit))
@@ -96,12 +102,21 @@ class Schema:
                 _check_combination(self, combination)
         for combination in self.combinations:
             _check_cells(self, combination)
-        for grouping in self.groupings:
-            _check_grouping(self, grouping)
 
-    @property
+    @cached_property
     def domain(self) -> Domain:
-        return Domain([(c.name, len(c.labels)) for c in self.columns])
+        """Columns as attributes, groupings as levels of them."""
+        levels: dict[str, tuple[str, NDArray[np.int64]]] = {}
+        for g in self.groupings:
+            unit = {label: k for k, labels in enumerate(g.groups.values()) for label in labels}
+            levels[g.name] = g.of, np.array([unit[v] for v in self.labels[g.of]], np.int64)
+        return Domain([(c.name, len(c.labels)) for c in self.columns], levels)
+
+    @cached_property
+    def labels(self) -> Mapping[str, tuple[str, ...]]:
+        """What the values of each column, and the groups of each grouping, are called."""
+        groups = {g.name: tuple(g.groups) for g in self.groupings}
+        return {c.name: c.labels for c in self.columns} | groups
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.columns)
@@ -160,7 +175,7 @@ class Schema:
         """Values for codes, column by column; `encode` gives the same codes back."""
         if not isinstance(data, Dataset):
             data = Dataset(data, self.domain)
-        elif data.domain != self.domain:
+        elif list(data.domain.sizes.items()) != list(self.domain.sizes.items()):
             raise DataError(
                 f"a dataset to decode must have the domain of the schema, got {data.domain!r}; "
                 f"the schema has {self.domain!r}"
@@ -224,24 +239,75 @@ def _check_cells(schema: Schema, combination: Combination) -> None:
         )
 
 
-def _check_grouping(schema: Schema, grouping: Grouping) -> None:
-    if grouping.name in schema.domain:
+def _checked_groupings(
+    columns: Iterable[Column], given: Iterable[Grouping]
+) -> tuple[Grouping, ...]:
+    known = {c.name: c.labels for c in columns}
+    found: list[Grouping] = []
+    for grouping in given:
+        found.append(_checked_grouping(known, grouping))
+        known[grouping.name] = tuple(found[-1].groups)
+    return tuple(found)
+
+
+def _checked_grouping(known: Mapping[str, tuple[str, ...]], grouping: Grouping) -> Grouping:
+    """The grouping with its groups, once each label of what it lies over is in one of them."""
+    name, of = grouping.name, grouping.of
+    if name in known:
         raise DataError(
-            f"a hierarchy must have a name of its own, got {grouping.name!r}, which is a column"
+            f"a hierarchy must have a name of its own, got {name!r}, which is a column or another hierarchy"
         )
-    listed = [label for labels in grouping.groups.values() for label in labels]
-    _check_labels(schema, grouping.of, tuple(listed), f"hierarchy {grouping.name!r}")
-    left = [v for v in schema[grouping.of].labels if listed.count(v) != 1]
-    if left:
+    if of not in known:
         raise DataError(
-            f"hierarchy {grouping.name!r} must put every label of {grouping.of!r} in one group, got "
-            f"{left[0]!r} in {listed.count(left[0])}"
+            f"hierarchy {name!r} must lie over a column or a hierarchy declared before it, got of = {of!r}; there are "
+            f"{', '.join(map(repr, list(known)[:12]))}"
         )
+    if grouping.prefix is not None:
+        return replace(grouping, groups=_by_prefix(name, known[of], grouping.prefix))
+    listed = Counter(label for labels in grouping.groups.values() for label in labels)
+    apart = [v for v in known[of] if v in RESERVED and not listed[v] and v not in grouping.groups]
+    if apart:  # what is missing or outside stays by itself
+        alone = {v: (v,) for v in apart}
+        listed.update(apart)
+        grouping = replace(grouping, groups={**grouping.groups, **alone})
+    _check_known_labels(known[of], of, tuple(listed), f"hierarchy {name!r}")
+    left = next((v for v in known[of] if listed[v] != 1), None)
+    if left is not None:
+        raise DataError(
+            f"hierarchy {name!r} must put every label of {of!r} in one group, got {left!r} in {listed[left]}"
+        )
+    empty = next((g for g, labels in grouping.groups.items() if not labels), None)
+    if empty is not None:
+        raise DataError(f"every group of hierarchy {name!r} must have a label, {empty!r} has none")
+    return grouping
+
+
+def _by_prefix(name: str, labels: tuple[str, ...], prefix: object) -> dict[str, tuple[str, ...]]:
+    """Labels by their first characters; what is missing or outside stays by itself."""
+    if not isinstance(prefix, int) or isinstance(prefix, bool) or prefix < 1:
+        raise DataError(
+            f"the prefix of hierarchy {name!r} must be a number of characters from 1 on, got {prefix!r}"
+        )
+    short = next((v for v in labels if v not in RESERVED and len(v) < prefix), None)
+    if short is not None:
+        raise DataError(
+            f"hierarchy {name!r} takes the first {prefix} characters of each label, got {short!r}, which is shorter"
+        )
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        groups.setdefault(label if label in RESERVED else label[:prefix], []).append(label)
+    return {group: tuple(members) for group, members in groups.items()}
 
 
 def _check_labels(schema: Schema, name: str, labels: tuple[str, ...], where: str) -> None:
-    known = schema[name].labels
-    unknown = [v for v in labels if v not in known]
+    _check_known_labels(schema[name].labels, name, labels, where)
+
+
+def _check_known_labels(
+    known: tuple[str, ...], name: str, labels: tuple[str, ...], where: str
+) -> None:
+    there = set(known)
+    unknown = [v for v in labels if v not in there]
     if unknown or not labels:
         raise DataError(
             f"{where} must name labels of column {name!r}, got "

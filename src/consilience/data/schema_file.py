@@ -204,9 +204,12 @@ _READERS: Mapping[str, Callable[[str, Fields, tuple[str, ...]], Column]] = {
 
 
 def _grouping(name: str, fields: object) -> Grouping:
+    if isinstance(fields, dict) and "prefix" in fields:
+        _check_known(f"hierarchy {name!r}", fields, ("of", "prefix"))
+        return Grouping(name, str(fields.get("of")), {}, fields["prefix"])
     if not isinstance(fields, dict) or not isinstance(fields.get("groups"), dict):
         raise DataError(
-            f"hierarchy {name!r} must have of = COLUMN and groups = {{NAME = [labels]}}"
+            f"hierarchy {name!r} must have of = COLUMN and groups = {{NAME = [labels]}}, or of = COLUMN and prefix = NUMBER"
         )
     _check_known(f"hierarchy {name!r}", fields, ("of", "groups"))
     groups = {group: _labels(group, labels) for group, labels in fields["groups"].items()}
@@ -282,6 +285,9 @@ def format_schema(schema: Schema, comments: Mapping[str, str] | None = None, hea
         parts.append("\n".join(["[[impossible]]", *lines]) + "\n")
     for g in schema.groupings:
         lines = [f"[hierarchies.{_key(g.name)}]", f"of = {_value(g.of)}"]
+        if g.prefix is not None:
+            parts.append("\n".join([*lines, f"prefix = {g.prefix}"]) + "\n")
+            continue
         lines.append(f"[hierarchies.{_key(g.name)}.groups]")
         lines += [f"{_key(name)} = {_list(labels)}" for name, labels in g.groups.items()]
         parts.append("\n".join(lines) + "\n")

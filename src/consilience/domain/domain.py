@@ -7,11 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.levels import Level, checked_levels
 from consilience.errors import DomainError
 
 Clique = tuple[str, ...]
-"""A set of attributes as a tuple of names in domain order without duplicates. Build one with `Domain.clique`."""
+"""A set of attributes as a tuple of names in domain order without duplicates. Build one with `Domain.clique`, or with
+`Domain.named` where levels keep their names."""
 
 
 def names_of(attributes: str | Iterable[str]) -> tuple[str, ...]:
@@ -56,13 +62,20 @@ class Domain:
     """Attributes and their sizes, ordered.
 
     `Domain({"age": 10, "sex": 2})` or `Domain([("age", 10), ("sex", 2)])`; the second form notices duplicates.
+    levels: coarser readings of attributes, `{"tract": ("block", units), "county": ("tract", units)}`, each with a whole number
+    for every value of the attribute or level below it: the unit that it belongs to. Their names stand wherever attributes' do.
     """
 
     sizes: Mapping[str, int]
+    levels: Mapping[str, Level]
     _position: Mapping[str, int] = field(init=False)
     _names: Clique = field(init=False)
 
-    def __init__(self, sizes: Mapping[str, int] | Iterable[tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        sizes: Mapping[str, int] | Iterable[tuple[str, int]],
+        levels: Mapping[str, Level | tuple[str, Any]] | None = None,
+    ) -> None:
         pairs = sizes.items() if isinstance(sizes, Mapping) else sizes
         if not isinstance(pairs, Iterable):
             raise DomainError(
@@ -82,8 +95,13 @@ class Domain:
             checked[name] = _checked_size(name, size)
         if not checked:
             raise DomainError("a domain must have at least one attribute, got none")
+        found = checked_levels(checked, levels)
+        place = {name: i for i, name in enumerate(checked)}
         object.__setattr__(self, "sizes", MappingProxyType(checked))
-        object.__setattr__(self, "_position", {name: i for i, name in enumerate(checked)})
+        object.__setattr__(self, "levels", MappingProxyType(found))
+        object.__setattr__(
+            self, "_position", place | {n: place[level.attribute] for n, level in found.items()}
+        )
         object.__setattr__(self, "_names", tuple(checked))
 
     # -- reading ---------------------------------------------------------------------------------
@@ -103,38 +121,57 @@ class Domain:
         return iter(self.sizes)
 
     def __contains__(self, attribute: object) -> bool:
-        return isinstance(attribute, str) and attribute in self.sizes
+        """Whether it is the name of an attribute, or of a level of one."""
+        return isinstance(attribute, str) and attribute in self._position
 
     def __getitem__(self, attribute: str) -> int:
-        return self.sizes[self._known(attribute)]
+        name = self._known(attribute)
+        return self.levels[name].size if name in self.levels else self.sizes[name]
 
     def __eq__(self, other: object) -> bool:
-        """Same attributes, same sizes, same order."""
-        return isinstance(other, Domain) and list(self.sizes.items()) == list(other.sizes.items())
+        """Same attributes, same sizes, same order, same levels."""
+        if self is other:
+            return True
+        if not isinstance(other, Domain) or list(self.sizes.items()) != list(other.sizes.items()):
+            return False
+        if not self.levels and not other.levels:
+            return True
+        return self.levels.keys() == other.levels.keys() and all(
+            level.attribute == other.levels[n].attribute
+            and np.array_equal(level.units, other.levels[n].units)
+            for n, level in self.levels.items()
+        )
 
     def __hash__(self) -> int:
-        return hash(tuple(self.sizes.items()))
+        return hash((*self.sizes.items(), *self.levels))
 
-    def __reduce__(self) -> tuple[type[Domain], tuple[dict[str, int]]]:
+    def __reduce__(self) -> tuple[type[Domain], tuple[dict[str, int], dict[str, Any]]]:
         """Copies and worker processes get it from its sizes: a read-only mapping cannot be pickled."""
-        return Domain, (dict(self.sizes),)
+        return Domain, (
+            dict(self.sizes),
+            {n: (v.attribute, v.units) for n, v in self.levels.items()},
+        )
 
     def __repr__(self) -> str:
-        shown = [f"{name}: {size}" for name, size in self.sizes.items()]
+        shown = [f"{name}: {size}{self._levels_of(name)}" for name, size in self.sizes.items()]
         if len(shown) > 12:
             shown = [*shown[:10], "...", shown[-1]]
         cells = self.size()
         total = f"{cells:,}" if cells < 10**15 else f"about 10^{len(str(cells)) - 1}"
         return f"Domain({', '.join(shown)}; {len(self)} attributes, {total} cells)"
 
+    def _levels_of(self, attribute: str) -> str:
+        above = [f"{n} {v.size}" for n, v in self.levels.items() if v.attribute == attribute]
+        return f" in {', '.join(above)}" if above else ""
+
     # -- cliques ---------------------------------------------------------------------------------
 
     def position(self, attribute: str) -> int:
-        """Place of an attribute in the order of the domain."""
+        """Place of an attribute in the order of the domain; a level has that of its attribute."""
         return self._position[self._known(attribute)]
 
     def clique(self, attributes: str | Iterable[str]) -> Clique:
-        """The canonical clique of a set of attributes: domain order, duplicates removed."""
+        """The canonical clique of a set of attributes: domain order, duplicates removed, levels read as their attributes."""
         given, place = names_of(attributes), self._position
         try:
             order = sorted({place[a] for a in given})
@@ -142,30 +179,62 @@ class Domain:
             order = sorted({place[self._known(a)] for a in given})
         return tuple([self._names[i] for i in order])
 
+    def named(self, attributes: str | Iterable[str]) -> Clique:
+        """`clique` with levels under their own names; of two levels of one attribute, the finer one."""
+        given = names_of(attributes)
+        if not self.levels:
+            return self.clique(given)
+        kept: dict[int, str] = {}
+        for name in given:
+            place = self.position(name)
+            kept[place] = self._finer(kept.get(place, name), name)
+        return tuple(kept[place] for place in sorted(kept))
+
+    def _finer(self, one: str, other: str) -> str:
+        """Of two names of one attribute, that from which the other can be read: a level, or the attribute itself."""
+        if one == other or one in self.sizes:
+            return one
+        if other in self.sizes:
+            return other
+        if self.levels[one].parents(self.levels[other]) is not None:
+            return one
+        if self.levels[other].parents(self.levels[one]) is not None:
+            return other
+        return self.levels[one].attribute
+
     @property
     def positions(self) -> Mapping[str, int]:
-        """The place of every attribute."""
+        """The place of every attribute, and of every level's."""
         return self._position
+
+    def coarsened(self, table: NDArray[Any], clique: Clique) -> NDArray[Any]:
+        """A table over the attributes of a named clique, read at its levels."""
+        for axis, name in enumerate(clique):
+            if name in self.levels:
+                table = self.levels[name].summed(table, axis)
+        return table
 
     def axes(self, clique: Clique) -> tuple[int, ...]:
         return tuple(self.position(a) for a in clique)
 
     def shape_of(self, clique: Clique) -> tuple[int, ...]:
-        return tuple(self.sizes[self._known(a)] for a in clique)
+        return tuple(self[a] for a in clique)
 
     def size(self, attributes: Iterable[str] | None = None) -> int:
         """Number of cells of a marginal (of the whole domain if None), a Python integer of any length."""
-        return prod(self.shape if attributes is None else self.shape_of(self.clique(attributes)))
+        return prod(self.shape if attributes is None else self.shape_of(self.named(attributes)))
 
     # -- new domains -----------------------------------------------------------------------------
 
     def project(self, attributes: str | Iterable[str]) -> Domain:
         """The domain of some of the attributes, in this domain's order."""
-        return Domain({a: self.sizes[a] for a in self.clique(attributes)})
+        kept = {a: self.sizes[a] for a in self.clique(attributes)}
+        return Domain(kept, {n: v for n, v in self.levels.items() if v.attribute in kept})
 
     def _known(self, attribute: str) -> str:
         if attribute not in self:
-            names = ", ".join(map(repr, list(self.sizes)[:8])) + (", ..." if len(self) > 8 else "")
+            names = ", ".join(map(repr, list(self._position)[:8]))
+            names += ", ..." if len(self._position) > 8 else ""
             raise DomainError(
                 f"every attribute must be in the domain, got {attribute!r}; the domain has {names}"
             )

@@ -24,8 +24,8 @@ from consilience.errors import DomainError
 class Workload(Mapping[Clique, float]):
     """Cliques with positive weights (1 unless given). Iterating yields the cliques.
 
-    A list names each clique once, however often and in whatever order its attributes are spelled; a
-    mapping that spells one clique twice gives it the sum of the weights.
+    A list names each clique once, however often and in whatever order its attributes are spelled; a mapping that spells one
+    clique twice gives it the sum of the weights. Attributes may be read at levels: ("county", "race").
     """
 
     domain: Domain
@@ -39,14 +39,14 @@ class Workload(Mapping[Clique, float]):
         weights: dict[Clique, float] = {}
         if isinstance(cliques, Mapping):
             for given, weight in cliques.items():
-                clique = domain.clique(given)
+                clique = domain.named(given)
                 weights[clique] = weights.get(clique, 0.0) + _checked_weight(clique, weight)
         elif not isinstance(cliques, Iterable):
             raise DomainError(
                 f"a workload must be a list of cliques, or {{clique: weight}}, got {cliques!r}"
             )
         else:
-            weights = dict.fromkeys((domain.clique(c) for c in cliques), 1.0)
+            weights = dict.fromkeys((domain.named(c) for c in cliques), 1.0)
         if not weights:
             raise DomainError("a workload must hold at least one clique, got none")
         object.__setattr__(self, "domain", domain)
@@ -59,7 +59,7 @@ class Workload(Mapping[Clique, float]):
         return Workload, (self.domain, dict(self.weights))
 
     def __getitem__(self, clique: Clique) -> float:
-        return self.weights[self.domain.clique(clique)]
+        return self.weights[self.domain.named(clique)]
 
     def __iter__(self) -> Iterator[Clique]:
         return iter(self.weights)
@@ -70,6 +70,11 @@ class Workload(Mapping[Clique, float]):
     @property
     def cliques(self) -> tuple[Clique, ...]:
         return tuple(self.weights)
+
+    @property
+    def at_levels(self) -> bool:
+        """Whether some of them are read at a level of an attribute."""
+        return any(a in self.domain.levels for c in self.weights for a in c)
 
     @property
     def cells(self) -> int:

@@ -20,6 +20,7 @@ from consilience.model.out_of_model import TOLERANCE, project
 from consilience.progress import Progress, Step
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.place_reading import on_places
 from consilience.solvers.planner import TIME_LIMIT, Plan, build_graph, make_plan, plan_for_graph
 from consilience.solvers.solution import Solution
 from consilience.solvers.splitting import SplittingState, splitting
@@ -167,7 +168,18 @@ class SplittingFit(GraphFit):
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
     ) -> Solution:
         state = None if warm is None or self.iterations is not None else warm.state
-        return splitting(
+        places = None
+        if not self.absolute:
+            places = on_places(
+                loss,
+                graph,
+                tolerance=self.tolerance,
+                iterations=self.iterations,
+                state=state,
+                possible=self.possible or None,
+                progress=progress,
+            )
+        return places or splitting(
             loss,
             graph,
             iterations=self.iterations,

@@ -15,6 +15,10 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from consilience.kernels.options import LOOP
+
+EXACT: dict[str, Any] = LOOP | {"fastmath": {"contract"}}
+"""As every loop, but sums keep their order."""
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer that sits in the low mantissa bits
 _LOG2E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01
@@ -42,7 +46,7 @@ def double_of(typingctx: Any, x: Any) -> Any:
     return types.float64(types.int64), codegen
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@njit(**EXACT)
 def exp(x: float) -> float:
     """e^x for |x| <= 700; outside, the value at the nearer end."""
     x = min(max(x, -700.0), 700.0)
@@ -64,7 +68,7 @@ NEAR = 1.0 / 25.0
 """Up to here the short series of exp and log1p are as accurate as the long ones, for less than half of the work."""
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@njit(**EXACT)
 def short_exp(x: float) -> float:
     """e^x for |x| <= SHORT: the rest of the series is below 3e-16."""
     s = x * x
@@ -76,7 +80,7 @@ def short_exp(x: float) -> float:
 TINY = 1.0 / 50.0
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@njit(**EXACT)
 def tiny_exp(x: float) -> float:
     """e^x for |x| <= TINY: the rest of the series is below 3e-16."""
     s = x * x
@@ -84,7 +88,7 @@ def tiny_exp(x: float) -> float:
     return (high * s + (0.5 + x * (1.0 / 6.0))) * s + (1.0 + x)
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@njit(**EXACT)
 def short_log1p(x: float) -> float:
     """ln(1 + x) for |x| <= NEAR: the rest of the series is below 4e-17."""
     s = x * x
@@ -93,7 +97,7 @@ def short_log1p(x: float) -> float:
     return ((high * (s * s) + low) * x - 0.5) * s + x
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@njit(**EXACT)
 def log(x: float) -> float:
     """ln x for normal x > 0. Zero gives about -709, which is what a floor of the smallest double would."""
     bits = bits_of(max(x, 2.2250738585072014e-308))

@@ -10,11 +10,14 @@ from consilience.kernels.compiling import tell
 
 # Sums may be re-ordered so that they vectorise; the order is fixed at compile time, so results stay the same bit for bit.
 # Division by zero follows IEEE instead of raising, because a check per division keeps loops scalar.
+# A kernel that another one calls becomes part of it: numba optimises a copy for every caller, and which copy a call found would
+# depend on what was loaded first, so that a process that compiles and one that reads the cache would differ in a last bit.
 LOOP: dict[str, Any] = {
     "cache": True,
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
     "nogil": True,
+    "forceinline": True,
 }
 
 

@@ -6,7 +6,7 @@ from consilience.measurements.losses import AbsoluteLoss, Separable, SquaredLoss
 from consilience.measurements.measurement import BoundMeasurement, Measurement, Noise
 from consilience.measurements.measurements import Measurements
 from consilience.measurements.queries import Dense, Identity, Operator, Query, Sparse, as_query
-from consilience.measurements.structured import Centring, Kronecker, Prefix, Ranges
+from consilience.measurements.structured import Centring, Coarsened, Kronecker, Prefix, Ranges
 from consilience.measurements.total import Total, estimate_total
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "BoundLoss",
     "BoundMeasurement",
     "Centring",
+    "Coarsened",
     "CustomLoss",
     "Dense",
     "Identity",

@@ -13,7 +13,7 @@ from consilience.domain import Buffer, Clique, Domain
 from consilience.domain.domain import names_of
 from consilience.errors import DomainError, MeasurementError
 from consilience.measurements.queries import Identity, Query, as_query
-from consilience.measurements.structured import Kronecker, Permuted
+from consilience.measurements.structured import Coarsened, Kronecker, Permuted
 
 Noise = Literal["gaussian", "laplace"]
 
@@ -77,7 +77,14 @@ class Measurement:
                 f"the clique of a measurement must be in the domain, got {self.attributes} "
                 f"with unknown attribute {unknown[0]!r}; the domain is {domain!r}"
             )
-        clique = domain.clique(self.attributes)
+        named = domain.named(self.attributes)
+        if len(named) < len(self.attributes):
+            raise MeasurementError(
+                f"the attributes of a measurement must be distinct, got two levels of one in {self.attributes}; name the finer"
+            )
+        clique = domain.clique(named)
+        if clique != named:
+            return self._at_levels(domain, named)
         shape = domain.shape_of(self.attributes)
         if self.query is None:
             table = self._table(shape).transpose([self.attributes.index(a) for a in clique])
@@ -85,6 +92,17 @@ class Measurement:
         else:
             flat, query = self.values, self._ordered(self.query, domain, clique)
         return BoundMeasurement(clique, flat, self.stddev, self.noise, query)
+
+    def _at_levels(self, domain: Domain, named: Clique) -> BoundMeasurement:
+        """What a measurement at levels says about the attributes themselves."""
+        coarse = Domain([(a, domain[a]) for a in named])
+        bound = self.bind(coarse)
+        query = Coarsened(
+            domain.shape_of(domain.clique(named)),
+            tuple(domain.levels.get(a) for a in named),
+            bound.query,
+        )
+        return BoundMeasurement(domain.clique(named), bound.values, self.stddev, self.noise, query)
 
     def _table(self, shape: tuple[int, ...]) -> Buffer:
         if self.values.shape not in (shape, (prod(shape),)):

@@ -192,7 +192,7 @@ def _columns(domain: Domain, given: list[Any]) -> Measurements:
         raise MeasurementError(
             f"measurements must be a list of Measurement, got {type(other).__name__}"
         )
-    asked = {i: m for i, m in enumerate(given) if not _is_whole(m)}
+    asked = {i: m for i, m in enumerate(given) if not _is_whole(m, domain)}
     for i, m in asked.items():
         asked[i] = given[i] = m.bind(domain)
     place = domain.positions
@@ -220,7 +220,10 @@ def _columns(domain: Domain, given: list[Any]) -> Measurements:
     )
 
 
-def _is_whole(m: Measurement | BoundMeasurement) -> bool:
+def _is_whole(m: Measurement | BoundMeasurement, domain: Domain) -> bool:
+    """Whether it is of the table of its attributes, and not through a query or at a level."""
+    if domain.levels and any(a in domain.levels for a in m.attributes):
+        return False
     return m.query is None or isinstance(m.query, Identity)
 
 
@@ -237,6 +240,11 @@ def _positions(domain: Domain, cliques: Any) -> Family:
         if twice is not None:
             raise MeasurementError(
                 f"the attributes of a clique must be distinct, got {twice}; name each once"
+            )
+        coarse = next((a for c in names for a in c if a in domain.levels), None)
+        if coarse is not None:
+            raise MeasurementError(
+                f"columns of measurements are of attributes, got level {coarse!r}; give a list of Measurement"
             )
         return Family.of([domain.position(a) for a in c] for c in names)
     if cliques.ndim != 2 or cliques.dtype.kind not in "iu":

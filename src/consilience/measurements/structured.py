@@ -1,4 +1,4 @@
-"""Queries with structure: prefix sums, ranges, Kronecker products, a change of axis order."""
+"""Queries with structure: prefix sums, ranges, Kronecker products, a change of axis order, levels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import spsolve
 
 from consilience.domain import Buffer
+from consilience.domain.levels import Level
 from consilience.errors import MeasurementError
-from consilience.measurements.queries import Query, Square, as_query, check_size
+from consilience.measurements.queries import Identity, Query, Square, as_query, check_size
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,78 @@ class Permuted(Query):
 
     def total_coefficients(self) -> Buffer | None:
         return self.query.total_coefficients()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Coarsened(Query):
+    """A query on a table that is read at levels: first the values of each unit are summed, then `of` is asked.
+
+    table: sizes of the attributes. levels: for each attribute the level that it is read at, None for its own values.
+    """
+
+    table: tuple[int, ...]
+    levels: tuple[Level | None, ...]
+    of: Query
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.of.rows, prod(self.table)
+
+    @property
+    def coarse(self) -> tuple[int, ...]:
+        """The shape of the table at its levels."""
+        return tuple(
+            n if v is None else v.size for n, v in zip(self.table, self.levels, strict=True)
+        )
+
+    def apply(self, x: Buffer) -> Buffer:
+        z = x.reshape(*self.table, -1)
+        for axis, level in enumerate(self.levels):
+            z = z if level is None else level.summed(z, axis)
+        return self.of.apply(z.reshape(self.of.cells, *x.shape[1:]))
+
+    def adjoint(self, y: Buffer) -> Buffer:
+        z = self.of.adjoint(y).reshape(*self.coarse, -1)
+        for axis, level in enumerate(self.levels):
+            z = z if level is None else level.spread(z, axis)
+        return z.reshape(self.cells, *y.shape[1:])
+
+    @property
+    def column_norm(self) -> float:
+        """That of `of`: every cell lies in one cell of the coarse table."""
+        return self.of.column_norm
+
+    @property
+    def norm(self) -> float:
+        """The sums have orthogonal rows, the longest of which has as many ones as the largest unit has values."""
+        widest = prod(int(np.bincount(v.units).max()) for v in self.levels if v is not None)
+        return self.of.norm * widest**0.5
+
+    def total_coefficients(self) -> Buffer | None:
+        """As c^T Q = 1 exactly where c^T of = 1."""
+        return self.of.total_coefficients()
+
+    @cached_property
+    def matrix(self) -> sparse.csr_array | None:
+        """The same as a sparse matrix; None where `of` is more than the table."""
+        if not isinstance(self.of, Identity):
+            return None
+        found = sparse.csr_array(np.ones((1, 1)))
+        for size, level in zip(self.table, self.levels, strict=True):
+            found = sparse.kron(found, level_sums(size, level), format="csr")
+        return sparse.csr_array(found)
+
+    def __repr__(self) -> str:
+        names = ", ".join(v.name for v in self.levels if v is not None)
+        return f"Coarsened({self.rows} x {self.cells}, {names})"
+
+
+def level_sums(size: int, level: Level | None) -> sparse.csr_array:
+    """The values of each unit summed, as a matrix; the values themselves without a level."""
+    if level is None:
+        return sparse.csr_array(sparse.eye_array(size))
+    ones, values = np.ones(size), np.arange(size)
+    return sparse.csr_array(sparse.coo_array((ones, (level.units, values)), (level.size, size)))
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError
 from consilience.fits import LeastSquares
 from consilience.mechanisms.estimates import Room
-from consilience.mechanisms.fixed import mean_absolute
 from consilience.mechanisms.mechanism import (
     Mechanism,
     check_budget,
     check_workload,
 )
+from consilience.mechanisms.moments import mean_absolute
 from consilience.mechanisms.rounds import (
     Ask,
     Asks,

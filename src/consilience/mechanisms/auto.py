@@ -6,7 +6,7 @@ The data is never looked at for it. docs/latent-classes.md has the figures that 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from consilience.domain import Workload
 from consilience.fits import LatentClasses, LeastSquares, Shrunk
@@ -32,8 +32,10 @@ class Auto(Mechanism):
     workload: Workload
     fit: Fit = LatentClasses()
 
+    levels: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.fit)
+        check_workload(self.workload, self.fit, levels=True)
 
     def choose(self, budget: Budget) -> tuple[Mechanism, str]:
         """The mechanism for a budget, and the reason in a line."""
@@ -46,6 +48,9 @@ class Auto(Mechanism):
                 return Laplace(workload, fit=plain), "one table under a pure epsilon"
             why = "a pure epsilon is kept by Laplace noise; a delta of 1e-6 would allow much less noise"
             return HDMM(workload, fit=plain), why
+        if workload.at_levels:
+            plain = LeastSquares(memory=fit.memory, possible=fit.possible) if usual else fit
+            return Gaussian(workload, fit=plain), "tables at levels that add up"
         length = sum(workload.domain.shape)
         if usual and length > LONGEST:
             fit = (

@@ -24,7 +24,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Clique, Domain, Workload
+from consilience.domain import Clique, CliqueVector, Domain, Workload
 from consilience.errors import BudgetError, CapacityError, ConsilienceError, DataError
 from consilience.fits import LeastSquares
 from consilience.measurements import Measurement
@@ -40,6 +40,7 @@ from consilience.mechanisms.mechanism import (
     check_budget,
     check_workload,
 )
+from consilience.mechanisms.moments import Width, mean_absolute, stddev
 from consilience.memory import parse_bytes, show_bytes
 from consilience.model import Fit
 from consilience.privacy import (
@@ -59,7 +60,6 @@ from consilience.privacy.sensitivity import checked_weights
 from consilience.progress import Progress, Step
 from consilience.solvers.planner import Plan
 
-Width = Sigma | Scale
 Weights = str | Mapping[Clique, float] | None
 
 _LONG_DRAW = 50_000
@@ -88,6 +88,11 @@ class Part:
             return Cost.gaussian(change, self.width)
         return Cost.laplace(change, self.width)
 
+    def exact(self, domain: Domain, counts: CliqueVector) -> NDArray[np.int64]:
+        """What the query says about the counts, read at the levels of the clique."""
+        table = counts[domain.clique(self.clique)].astype(np.int64)
+        return self.query.exact(domain.coarsened(table, self.clique))
+
     def measurement(self, noisy: NDArray[np.int64]) -> Measurement:
         law: Literal["gaussian", "laplace"] = (
             "gaussian" if isinstance(self.width, Sigma) else "laplace"
@@ -112,8 +117,9 @@ class CalibratedParts(Calibrated[M]):
         """y = (A x + z) / unit for every part, z discrete noise of its width."""
         parts = self.parts
         _check_range(parts, call.records)
-        counts = call.counts(dict.fromkeys(part.clique for part in parts))
-        exact = [part.query.exact(counts[part.clique].astype(np.int64)) for part in parts]
+        domain = self.domain
+        counts = call.counts(dict.fromkeys(domain.clique(part.clique) for part in parts))
+        exact = [part.exact(domain, counts) for part in parts]
         widths = [part.width for part in parts]
         noisy = add_noise(call.noise, exact, widths, call.progress, call.piece)
         return call.release(p.measurement(values) for p, values in zip(parts, noisy, strict=True))
@@ -130,6 +136,7 @@ class EachTable(Mechanism):
     workload: Workload
     weights: Weights = None
     fit: Fit = LeastSquares()
+    levels: ClassVar[bool] = True
     law: ClassVar[Literal["gaussian", "laplace"]]
 
     @abstractmethod
@@ -137,8 +144,8 @@ class EachTable(Mechanism):
         """The least noise that the budget allows, table by table; refuses a budget in another unit."""
 
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.fit)
-        self.fit.check(self.law)
+        check_workload(self.workload, self.fit, levels=self.levels)
+        self.fit.check(self.law, query=self.workload.at_levels)
         object.__setattr__(self, "weights", _checked_shares(self.workload, self.weights))
 
     def calibrate(self, budget: Budget) -> CalibratedTables:
@@ -240,7 +247,7 @@ def _checked_shares(workload: Workload, weights: Weights) -> Weights:
             "weights must be None, 'optimal' or a mapping of clique to share of the budget, "
             f"got {weights!r}"
         )
-    canonical = {workload.domain.clique(c): w for c, w in weights.items()}
+    canonical = {workload.domain.named(c): w for c, w in weights.items()}
     missing = [c for c in workload if c not in canonical]
     extra = [c for c in canonical if c not in workload]
     if missing or extra or len(canonical) != len(weights):
@@ -367,41 +374,3 @@ def _draw(
     if progress is not None and watch is None:
         progress(Step(DRAWING, done + exact.size, total))
     return values
-
-
-# -- Moments of the discrete noise laws, which are not those of the continuous ones when noise is narrow ---
-#
-# Discrete Laplace, P(z) in proportion to q^|z| with q = exp(-1/b):
-#     Var = 2 q / (1 - q)^2,    E|z| = 2 q / (1 - q^2).
-# Discrete Gaussian, P(z) in proportion to exp(-z^2 / (2 s^2)): no closed form; the series is summed
-# where noise is narrow. Where it is wide, Poisson summation gives Var = s^2 and Euler-Maclaurin
-# E|z| = sqrt(2 / pi) (s - 1 / (12 s) - 1 / (240 s^3)), both to double precision.
-
-NARROWEST = 1e-9
-"""No standard deviation is reported below it: there noise is zero in all but one of 10^18 draws, and losses divide by it."""
-
-_WIDE = 20.0
-
-
-def stddev(width: Sigma | Scale) -> float:
-    """The standard deviation of one draw."""
-    return max(NARROWEST, math.sqrt(_moments(width)[0]))
-
-
-def mean_absolute(width: Sigma | Scale) -> float:
-    """E|z| of one draw: the expected L1 distance per cell."""
-    return _moments(width)[1]
-
-
-def _moments(width: Sigma | Scale) -> tuple[float, float]:
-    """(variance, mean absolute value)."""
-    w = width.value
-    if isinstance(width, Scale):
-        q, one_less = math.exp(-1 / w), -math.expm1(-1 / w)  # 1 - q, exact when b is large
-        return 2 * q / one_less**2, 2 * q / (one_less * (1 + q))
-    if w > _WIDE:
-        return w * w, math.sqrt(2 / math.pi) * (w - 1 / (12 * w) - 1 / (240 * w**3))
-    z = np.arange(1, math.ceil(40 * w) + 2, dtype=float)
-    p = np.exp(-((z / w) ** 2) / 2)
-    mass = 1 + 2 * p.sum()
-    return float(2 * (z * z * p).sum() / mass), float(2 * (z * p).sum() / mass)

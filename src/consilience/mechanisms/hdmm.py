@@ -13,12 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from scipy import sparse
 
 from consilience.domain import Clique, Workload
 from consilience.errors import BudgetError, ConsilienceError, DomainError
 from consilience.fits import LeastSquares
-from consilience.measurements import Identity, Query, as_query
+from consilience.measurements import Identity, Query, Sparse, as_query
+from consilience.measurements.structured import level_sums
 from consilience.mechanisms.fixed import CalibratedParts, Part, check_parts_fit
 from consilience.mechanisms.hdmm_strategy import (
     Law,
@@ -50,10 +54,11 @@ class HDMM(Mechanism):
     """The queries that answer `workload` best, noisy, then one consistent model of them.
 
     queries: for ordered attributes, what is asked along them, such as {"age": Prefix(100)} or Ranges; a clique is then asked
-    the product of its attributes' queries. noise: "laplace", "gaussian", or "auto" for what the budget allows and errs least.
-    The weight of a clique in the workload multiplies its answers, so squared errors count by its square. slack: the share of
-    the expected RMSE that is given up for noise of more equal width, which reconstruction rewards (docs/hdmm.md). restarts
-    and seed are the optimiser's. fit: how what was measured is reconstructed.
+    the product of its attributes' queries. Tables at levels of an attribute are asked for as sums along it. noise: "laplace",
+    "gaussian", or "auto" for what the budget allows and errs least. The weight of a clique in the workload multiplies its
+    answers, so squared errors count by its square. slack: the share of the expected RMSE that is given up for noise of more
+    equal width, which reconstruction rewards (docs/hdmm.md). restarts and seed are the optimiser's. fit: how what was measured
+    is reconstructed.
     """
 
     workload: Workload
@@ -64,8 +69,15 @@ class HDMM(Mechanism):
     seed: int = 0
     fit: Fit = LeastSquares()
 
+    levels: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.fit)
+        check_workload(self.workload, self.fit, levels=True)
+        if self.workload.at_levels:
+            workload, sums = _with_sums(self.workload)
+            object.__setattr__(self, "workload", workload)
+            own = {a: _stacked(sums.get(a), q) for a, q in self.queries.items()}
+            object.__setattr__(self, "queries", {**sums, **own})
         if self.noise not in ("auto", "laplace", "gaussian"):
             raise ConsilienceError(
                 f"noise must be 'auto', 'laplace' or 'gaussian', got {self.noise!r}"
@@ -193,6 +205,32 @@ def _with_noise(strategy: Strategy, budget: Budget) -> list[Part]:
         checked_width(width)
         parts.append(Part(item.clique, width, item.query))
     return parts
+
+
+def _stacked(sums: Query | None, given: Any) -> Any:
+    """What a level asks along an attribute, and what is asked along it besides."""
+    if sums is None:
+        return given
+    rows = sparse.csr_array(as_query(given, sums.cells).apply(np.eye(sums.cells)))
+    return Sparse(sparse.vstack([cast(Sparse, sums).matrix, rows]))
+
+
+def _with_sums(workload: Workload) -> tuple[Workload, dict[str, Query]]:
+    """A workload at levels as one of attributes, and along each of them the sums that its levels are."""
+    domain = workload.domain
+    asked: dict[str, dict[str, None]] = {}
+    weights: dict[Clique, float] = {}
+    for named, weight in workload.items():
+        clique = domain.clique(named)
+        weights[clique] = max(weight, weights.get(clique, 0.0))
+        for attribute, name in zip(clique, named, strict=True):
+            asked.setdefault(attribute, {})[name] = None
+    sums: dict[str, Query] = {
+        a: Sparse(sparse.vstack([level_sums(domain[a], domain.levels.get(n)) for n in names]))
+        for a, names in asked.items()
+        if any(n in domain.levels for n in names)
+    }
+    return Workload(domain, weights), sums
 
 
 def _checked_queries(workload: Workload, queries: Mapping[str, Any]) -> Mapping[str, Query]:

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
 
 from consilience.domain import Buffer, Clique, Workload
 from consilience.domain.subsets import Subsets
@@ -49,6 +50,7 @@ def workload_query(workload: Workload, queries: Mapping[str, Query], clique: Cli
     return Kronecker(queries.get(a) or Identity(workload.domain[a]) for a in clique)
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")
 def make_strategy(
     workload: Workload,
     queries: Mapping[str, Query],
@@ -59,7 +61,10 @@ def make_strategy(
     seed: int,
     slack: float,
 ) -> Strategy:
-    """The strategy of least expected error found; the same for the same arguments."""
+    """The strategy of least expected error found; the same for the same arguments.
+
+    BLAS is kept to one thread: its vectors are short, so more would only wait for each other, and sums would depend on them.
+    """
     plain = tuple(c for c in workload if not any(a in queries for a in c))
     ordered = [c for c in workload if any(a in queries for a in c)]
     groups: list[tuple[float, list[tuple[Clique, IntegerQuery, float]]]] = []

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from consilience.fits import LeastSquares
 from consilience.fits.reconstruct import checked_fit
 from consilience.markup import html_table
 from consilience.measurements import Measurement
+from consilience.mechanisms.foresight import Expectation, design_of, expected
 from consilience.memory import parse_bytes, show_bytes
 from consilience.model import Diagnostics, Fit, Model
 from consilience.privacy import Budget, Cost, Ledger, Neighbours, NoiseSource, SecureNoise
@@ -175,6 +176,8 @@ class Mechanism(ABC):
     """The tables that are wanted."""
     fit: Fit = LeastSquares()
     """The estimator that turns measurements into a model."""
+    levels: ClassVar[bool] = False
+    """Whether tables may be read at levels of attributes."""
 
     @abstractmethod
     def calibrate(self, budget: Budget) -> Calibrated[Any]:
@@ -238,6 +241,16 @@ class Calibrated(ABC, Generic[M]):
         return Result(
             self.fit(release.domain, evidence, total, progress=_staged(progress)), release
         )
+
+    def expect(self, rows: float) -> Expectation:
+        """How close its tables will be, as ranges over tables like those we know; `rows`: about how many there are."""
+        design = design_of(self.mechanism, self.fit, self.budget)
+        if design is None:
+            raise ConsilienceError(
+                f"there must be experience with the design, got {type(self.mechanism).__name__} with "
+                f"{type(self.fit).__name__}; compare with another, such as Auto"
+            )
+        return expected(design, self.mechanism.workload, self.budget, rows)
 
     def evidence(self, release: Release) -> Iterable[Measurement]:
         """The measurements as the reconstruction takes them."""
@@ -355,8 +368,8 @@ def _warn_uncounted() -> None:
     warnings.warn(text, UncountedWarning, stacklevel=5)
 
 
-def check_workload(workload: Workload, fit: Fit) -> None:
-    """Tables that can be counted in the memory of the estimator, each of at least one attribute."""
+def check_workload(workload: Workload, fit: Fit, *, levels: bool = False) -> None:
+    """Tables that can be counted in the memory of the estimator, each of at least one attribute; at levels where allowed."""
     if not isinstance(workload, Workload):
         raise DomainError(
             "the workload of a mechanism must be a Workload, such as all_marginals(domain, 2), "
@@ -366,6 +379,12 @@ def check_workload(workload: Workload, fit: Fit) -> None:
         raise DomainError(
             "every clique of a mechanism's workload must have an attribute, got the empty one; "
             "the total is public (replace-one) or estimated from the tables (add-remove)"
+        )
+    if workload.at_levels and not levels:
+        level = next(a for c in workload for a in c if a in workload.domain.levels)
+        raise DomainError(
+            f"tables at levels of an attribute are measured by Gaussian, Laplace and HDMM, got {level!r}; use one of those, or "
+            f"ask for tables of {workload.domain.levels[level].attribute!r} itself"
         )
     need, budget = BYTES_PER_CELL * workload.cells, parse_bytes(checked_fit(fit).memory)
     if need > budget:

@@ -19,12 +19,12 @@ from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError, DomainError
 from consilience.fits import PossibleCells
 from consilience.mechanisms.estimates import Room
-from consilience.mechanisms.fixed import Width, mean_absolute
 from consilience.mechanisms.mechanism import (
     Mechanism,
     check_budget,
     check_workload,
 )
+from consilience.mechanisms.moments import Width, mean_absolute
 from consilience.mechanisms.rounds import (
     Ask,
     Asks,

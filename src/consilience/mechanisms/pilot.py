@@ -1,7 +1,8 @@
 """Pilot: measure a little of everything, then the rest where that says it helps. Residuals with Gaussian noise, under zCDP.
 
     one-way marginals, and the number of rows where it is not public, for a seventh of rho
-    where noise is large:  one-way marginals again, then every residual of two attributes alike
+    where noise is large:  one-way marginals and the number of rows again, up to what noisy tables of pairs would spend on them;
+           then every residual of two attributes alike
     else:  a pilot over every residual worth measuring, alike for all of one order; latent classes fitted to it say what each
            table will look like and how far it may leave that; the rest is divided by water-filling
 
@@ -29,7 +30,7 @@ from consilience.errors import BudgetError
 from consilience.fits import LatentClasses
 from consilience.fits.latent_classes import Outlook
 from consilience.measurements import Measurement
-from consilience.mechanisms.fixed import Part, add_noise, check_parts_fit, mean_absolute
+from consilience.mechanisms.fixed import Part, add_noise, check_parts_fit
 from consilience.mechanisms.mechanism import (
     Calibrated,
     Call,
@@ -39,16 +40,15 @@ from consilience.mechanisms.mechanism import (
     check_budget,
     check_workload,
 )
+from consilience.mechanisms.moments import mean_absolute
 from consilience.mechanisms.residual_parts import prices, residual_parts
 from consilience.mechanisms.rounds import Meter, check_useful
 from consilience.model import Fit
 from consilience.privacy import Budget, Cost, Neighbours, Rho
 from consilience.solvers.planner import Plan
 
-ONES, AGAIN, TOTAL = 0.12, 0.13, 0.02
-"""Shares of rho: one-way marginals, the same again where there is much noise, and the number of rows."""
-UNSURE, TOTAL_AGAIN = 0.03, 0.06
-"""A number of rows that is not known to this share of it gets this share of rho more."""
+ONES, TOTAL = 0.12, 0.02
+"""Shares of rho: one-way marginals, and the number of rows."""
 PILOT = 0.4
 """Of what is left after the one-way marginals."""
 MUCH = 0.6
@@ -143,9 +143,10 @@ class CalibratedPilot(Calibrated[Pilot]):
         if not division.larger:
             return stages.release
         if division.noise(2, stages.left, stages.people) > MUCH:
-            stages.measure({c: v for c, v in first.items() if c}, AGAIN)
-            if () in first and stages.precision[()] ** -0.5 > UNSURE * stages.people:
-                stages.measure({(): 1.0}, TOTAL_AGAIN)
+            ones, total = division.told_by_pairs()
+            stages.measure({c: v for c, v in first.items() if c}, ones - ONES)
+            if () in first:
+                stages.measure({(): 1.0}, total - TOTAL)
             stages.measure(division.alike(2), stages.left)
             return stages.release
         shares = division.orders(stages.left, stages.people)
@@ -313,6 +314,17 @@ class Division:
             found[()] = share / (TOTAL * sum(parts.values()))
             share += TOTAL if self.larger else 0.0
         return found, share
+
+    def told_by_pairs(self) -> tuple[float, float]:
+        """What tables of two attributes, measured as they are, would spend on single attributes, and on the number of rows.
+
+        Of the price 1 of a table of m x n cells, (1 - 1/m) (1 - 1/n) goes to its residual, 1 / (m n) to the number of rows, and
+        the rest to its attributes. The smaller the tables, the more of their noise is shared by all of them.
+        """
+        pairs = [self.domain.shape_of(c) for c in self.by_order[2]]
+        total = float(np.mean([1 / (m * n) for m, n in pairs]))
+        own = float(np.mean([(1 - 1 / m) * (1 - 1 / n) for m, n in pairs]))
+        return 1 - own - total, total
 
     def alike(self, order: int) -> Wanted:
         """The same noise in every residual of an order, but for the workload's weights."""

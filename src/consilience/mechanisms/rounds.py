@@ -22,7 +22,7 @@ from consilience.domain import Buffer, Clique, Workload, maximal
 from consilience.errors import BudgetError, ConsilienceError, MeasurementError
 from consilience.measurements import Measurement
 from consilience.mechanisms.estimates import Estimates
-from consilience.mechanisms.fixed import Width, noise_cost, stddev
+from consilience.mechanisms.fixed import noise_cost
 from consilience.mechanisms.mechanism import (
     Calibrated,
     Call,
@@ -33,6 +33,7 @@ from consilience.mechanisms.mechanism import (
     Source,
     Tape,
 )
+from consilience.mechanisms.moments import Width, stddev
 from consilience.model import Fit, Model
 from consilience.privacy import (
     Cost,

@@ -19,8 +19,15 @@ Where = Mapping[str, Condition]
 
 def selection(domain: Domain, where: Where) -> tuple[Clique, list[NDArray[np.int64]]]:
     """The attributes in domain order, and for each the codes that its condition lets through, each once and in order."""
-    clique = domain.clique(where)
-    return clique, [_codes(domain, a, where[a]) for a in clique]
+    allowed: dict[str, NDArray[np.int64]] = {}
+    for name, condition in where.items():
+        codes = _codes(domain, name, condition)
+        level = domain.levels.get(name)
+        if level is not None:
+            name, codes = level.attribute, np.flatnonzero(np.isin(level.units, codes))
+        allowed[name] = np.intersect1d(allowed[name], codes) if name in allowed else codes
+    clique = domain.clique(allowed)
+    return clique, [allowed[a] for a in clique]
 
 
 def _codes(domain: Domain, name: str, condition: Condition) -> NDArray[np.int64]:

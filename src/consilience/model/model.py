@@ -27,7 +27,14 @@ from consilience.model.out_of_model import check_method, check_size, inferred
 from consilience.model.replicates import Replicates, affordable, replicates_of
 from consilience.model.sampling import Rng, SampledRows, sample_rows
 from consilience.model.trust import Basis, Near, Trust, basis_of, strongest_tree, trust_in
-from consilience.model.uncertainty import Question, Uncertainty, replicated, uncertainties
+from consilience.model.uncertainty import (
+    Question,
+    Uncertainty,
+    at_attributes,
+    read_at,
+    replicated,
+    uncertainties,
+)
 from consilience.progress import Progress, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
@@ -115,7 +122,7 @@ class Model:
             )
             tables |= dict(zip(out, found, strict=True))
         return [
-            self.total * tables[c].transpose([c.index(a) for a in order])
+            self.total * read_at(self.domain, tables[c], order)
             for c, order in zip(cliques, orders, strict=True)
         ]
 
@@ -170,20 +177,13 @@ class Model:
             )
         return self.__dict__["_backbone"]
 
-    def lasting(
-        self,
-        count: int | None = None,
-        progress: Progress | None = None,
-        *,
-        backbone: bool = True,
-    ) -> Model:
+    def lasting(self, count: int | None = None, progress: Progress | None = None) -> Model:
         """The model with what later questions need: its backbone and its replicates, so that a file of it keeps them.
 
-        count: of replicates; as many as fit their budget unless given, none at all for 0. backbone: whether it is kept. Which
-        cliques it takes can hang on a last bit, so that a release, whose bytes must repeat, leaves it to its readers.
+        count: of replicates; as many as fit their budget unless given, none at all for 0.
         """
         kept = self.kept
-        if backbone and self.tree is None and self.mixture is None and kept is None:
+        if self.tree is None and self.mixture is None and kept is None:
             kept = KeptBackbone.of(self.prepare(progress))
         if count == 0 or not self.measurements or self.fit is None:
             return replace(self, kept=kept)
@@ -410,12 +410,16 @@ class Model:
         order = names_of(attributes)
         if len(set(order)) != len(order):
             raise DomainError(f"attributes must be distinct, got {order}")
-        self.domain.clique(order)
+        if len(self.domain.named(order)) < len(order):
+            raise DomainError(
+                f"attributes must be distinct, got two levels of one in {order}; the coarser can be read off the finer"
+            )
         return order
 
     def _question(self, attributes: str | Iterable[str], query: Query | Buffer | None) -> Question:
         order = self._asked(attributes)
-        return order, None if query is None else as_query(query, self.domain.size(order))
+        asked = None if query is None else as_query(query, self.domain.size(order))
+        return at_attributes(self.domain, order, asked)
 
     @property
     def masks(self) -> Masks:

@@ -16,23 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from consilience.domain import Clique, CliqueVector, Domain, Layout
-from consilience.errors import ConsilienceError, ModelFileError
-from consilience.measurements import (
-    Centring,
-    Dense,
-    Identity,
-    Kronecker,
-    Measurements,
-    Prefix,
-    Query,
-    Ranges,
-    Sparse,
-)
+from consilience.errors import ConsilienceError
+from consilience.measurements import Measurements
 from consilience.measurements.measurements import NOISES
-from consilience.measurements.structured import Permuted
 from consilience.model.diagnostics import Diagnostics
 from consilience.model.fit import Fit
 from consilience.model.impossible import trusted
@@ -45,6 +33,7 @@ from consilience.model.keeping import (
     unpack_cliques,
     unpack_kept,
 )
+from consilience.model.packed_queries import QueryReader, QueryWriter
 from consilience.progress import Iteration
 from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.region_graph import RegionGraph
@@ -55,111 +44,6 @@ from consilience.tree.support import SupportTree
 
 if TYPE_CHECKING:
     from consilience.model.model import Model
-
-
-class QueryWriter:
-    """Collects queries; one object is stored once."""
-
-    def __init__(self) -> None:
-        self.records: list[dict[str, Any]] = []
-        self.arrays: Arrays = {}
-        self._known: dict[int, tuple[int, Query]] = {}
-
-    def add(self, query: Query) -> int:
-        """The position of the query's record."""
-        found = self._known.get(id(query))
-        if found is None:
-            record = self._record(query)
-            self.records.append(record)
-            found = len(self.records) - 1, query  # held, so that its id stays its own
-            self._known[id(query)] = found
-        return found[0]
-
-    def _record(self, query: Query) -> dict[str, Any]:
-        match query:
-            case Identity() | Prefix():
-                return {"kind": type(query).__name__, "size": query.size}
-            case Ranges():
-                return {
-                    "kind": "Ranges",
-                    "size": query.size,
-                    "intervals": self._keep(query.intervals),
-                }
-            case Dense():
-                return {"kind": "Dense", "matrix": self._keep(query.matrix)}
-            case Sparse():
-                m = query.matrix
-                parts = [self._keep(np.asarray(p)) for p in (m.data, m.indices, m.indptr)]
-                return {"kind": "Sparse", "shape": list(query.shape), "parts": parts}
-            case Centring():
-                return {"kind": "Centring", "sizes": list(query.sizes)}
-            case Kronecker():
-                return {"kind": "Kronecker", "factors": [self.add(f) for f in query.factors]}
-            case Permuted():
-                return {
-                    "kind": "Permuted",
-                    "query": self.add(query.query),
-                    "table": list(query.table),
-                    "axes": list(query.axes),
-                }
-        raise ModelFileError(
-            f"a saved model must have queries that are numbers, got {query!r}, which is code; "
-            "give the query as a matrix, Prefix, Ranges or Kronecker"
-        )
-
-    def _keep(self, array: NDArray[Any]) -> str:
-        name = f"query_{len(self.arrays)}"
-        self.arrays[name] = array
-        return name
-
-
-class QueryReader:
-    """Queries by position, each made when first asked for."""
-
-    def __init__(self, records: Sequence[Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._records = records
-        self._arrays = arrays
-        self._made: dict[int, Query] = {}
-
-    def __getitem__(self, k: int) -> Query:
-        if k not in self._made:
-            self._made[k] = self._query(k, self._records[k])
-        return self._made[k]
-
-    def _below(self, k: int, part: int) -> Query:
-        if (
-            not 0 <= part < k
-        ):  # a writer stores parts first; anything else could go round in circles
-            raise ConsilienceError("a query refers to one that comes later")
-        return self[part]
-
-    def _query(self, k: int, record: dict[str, Any]) -> Query:
-        arrays = self._arrays
-        match record["kind"]:
-            case "Identity":
-                return Identity(record["size"])
-            case "Prefix":
-                return Prefix(record["size"])
-            case "Ranges":
-                return Ranges(record["size"], arrays[record["intervals"]])
-            case "Dense":
-                return Dense(arrays[record["matrix"]])
-            case "Sparse":
-                data, indices, starts = (arrays[p] for p in record["parts"])
-                matrix = sparse.csr_array((data, indices, starts), shape=tuple(record["shape"]))
-                matrix.check_format(full_check=True)
-                return Sparse(matrix)
-            case "Centring":
-                return Centring(tuple(int(n) for n in record["sizes"]))
-            case "Kronecker":
-                return Kronecker([self._below(k, f) for f in record["factors"]])
-            case "Permuted":
-                table, axes = tuple(record["table"]), tuple(record["axes"])
-                if sorted(axes) != list(range(len(table))):
-                    raise ConsilienceError("the axes of a query are no permutation")
-                return Permuted(self._below(k, record["query"]), table, axes)
-        raise ConsilienceError(f"a query of kind {record['kind']!r} is unknown")
-
 
 FORMAT = "consilience model"
 VERSION = 2
@@ -189,6 +73,8 @@ def packed(model: Model) -> Arrays:
     arrays["value_ends"] = measured.at[1:]
     arrays["stddevs"] = measured.stddevs
     arrays["noises"] = measured.noises
+    for k, level in enumerate(model.domain.levels.values()):
+        arrays[f"level_{k}"] = level.units
     for k, mask in enumerate(model.masks.values()):
         arrays[f"possible_{k}"] = np.asarray(mask, bool)
     tree, plan = model.tree, model.diagnostics.plan
@@ -200,6 +86,7 @@ def packed(model: Model) -> Arrays:
         "format": FORMAT,
         "version": VERSION,
         "domain": [[name, size] for name, size in model.domain.sizes.items()],
+        "levels": [[v.name, v.attribute] for v in model.domain.levels.values()],
         "total": model.total,
         "graph": model.graph.kind,
         "queries": queries.records,
@@ -295,7 +182,11 @@ def unpacked(
     arrays: Mapping[str, NDArray[Any]], described: dict[str, Any], fits: Fits
 ) -> dict[str, Any]:
     """The fields of the model that was packed; `fits` are the estimators that are known, by name."""
-    domain = Domain([(name, size) for name, size in described["domain"]])
+    levels = {
+        name: (attribute, ints(arrays[f"level_{k}"]))
+        for k, (name, attribute) in enumerate(described.get("levels") or [])
+    }
+    domain = Domain([(name, size) for name, size in described["domain"]], levels)
     kappa = floats(arrays["counting_numbers"])
     regions = unpack_cliques("region", domain, arrays)
     graph = RegionGraph(domain, regions, ints(arrays["edges"]), kappa, described["graph"])
@@ -339,7 +230,7 @@ def _measurements(
         raise ConsilienceError("measurements are not all there")
     if at[-1] != values.size:
         raise ConsilienceError("values are left over")
-    reader = QueryReader(records, arrays)
+    reader = QueryReader(records, arrays, domain.levels)
     queries = {i: reader[int(places[i])] for i in np.flatnonzero(places >= 0).tolist()}
     counts = cliques.sizes.copy()
     for i, query in queries.items():

@@ -16,15 +16,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import pi, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
-from consilience.domain import Buffer, Clique
+from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
-from consilience.measurements import Dense, Identity, Kronecker, Prefix, Query, Ranges, Sparse
+from consilience.measurements import (
+    Coarsened,
+    Dense,
+    Identity,
+    Kronecker,
+    Prefix,
+    Query,
+    Ranges,
+    Sparse,
+)
 from consilience.measurements.structured import Permuted
 from consilience.model.closed_form import ClosedForm, closed_form_holds
 from consilience.model.impossible import mask_on
@@ -42,6 +51,7 @@ EMPTY, ENOUGH, BEYOND, SHARE = 0.5, 400, 0.02, 0.5
 how much of what a count lies above that is added to its reach. The last two were tuned (docs/uncertainty.md says on what)."""
 
 Question = tuple[Clique, Query | None]
+"""Attributes in some order, and what is asked of their table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +101,42 @@ class Uncertainty:
         return float(stdtrit(self.replicates, share))
 
 
+def at_attributes(domain: Domain, asked: Clique, query: Query | None) -> Question:
+    """A question about levels as one about their attributes."""
+    if not any(a in domain.levels for a in asked):
+        return asked, query
+    levels = tuple(domain.levels.get(a) for a in asked)
+    names = tuple(a if v is None else v.attribute for a, v in zip(asked, levels, strict=True))
+    of = Identity(domain.size(asked)) if query is None else query
+    return names, Coarsened(domain.shape_of(names), levels, of)
+
+
+def read_at(domain: Domain, table: Buffer, asked: Clique) -> Buffer:
+    """A table over attributes in domain order as the one that was asked for: in that order, at those levels."""
+    named = domain.named(asked)
+    return domain.coarsened(table, named).transpose([named.index(a) for a in asked])
+
+
+def _shaped(found: Uncertainty, query: Query | None) -> Uncertainty:
+    """Tables at levels as tables; other answers are rows of numbers."""
+    if not (isinstance(query, Coarsened) and isinstance(query.of, Identity)):
+        return found
+    shape = query.coarse
+
+    def table(values: Any) -> Any:
+        return None if values is None else values.reshape(shape)
+
+    return replace(
+        found,
+        answer=table(found.answer),
+        stderr=table(found.stderr),
+        bias=table(found.bias),
+        distance=table(found.distance),
+        least=table(found.least),
+        cells=table(found.cells),
+    )
+
+
 def deviations(answer: Buffer, found: Buffer, *, bounded: bool = False) -> Uncertainty:
     """The errors of any answer from what replicates say, replicate after replicate."""
     moved = found - answer
@@ -137,12 +183,13 @@ def uncertainties(
     own = dict(zip(listed, model.marginals(listed, progress=progress), strict=True))
     rest = {c: own[c] for c, d in zip(cliques, direct, strict=True) if not d}
     spread = _spread(model, replicates, rng, progress).tables(model, rest) if rest else {}
-    return [
+    found = [
         _closed_form(model, formula, own[c], *a)
         if d
         else _by_replicates(model, formula, own[c], *a, spread[c])
         for a, c, d in zip(asked, cliques, direct, strict=True)
     ]
+    return [_shaped(u, query) for u, (_, query) in zip(found, asked, strict=True)]
 
 
 def replicated(
@@ -153,7 +200,10 @@ def replicated(
     (table,) = model.marginals([clique], progress=progress)
     tables = model.spread(progress).tables(model, {clique: table})[clique]
     own = _answered(model, attributes, query, table[None])[0]
-    return own, _answered(model, attributes, query, tables)
+    found = _answered(model, attributes, query, tables)
+    if isinstance(query, Coarsened) and isinstance(query.of, Identity):
+        return own.reshape(query.coarse), found.reshape(-1, *query.coarse)
+    return own, found
 
 
 def _spread(
@@ -253,6 +303,8 @@ def _adds_up(query: Query) -> bool:
             return all(map(_adds_up, query.factors))
         case Permuted():
             return _adds_up(query.query)
+        case Coarsened():
+            return _adds_up(query.of)
     return False
 
 

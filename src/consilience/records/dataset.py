@@ -288,12 +288,14 @@ class Dataset:
         int64, or float64 sums of weights. `data.marginal(())` is the total.
         """
         order = (attributes,) if isinstance(attributes, str) else tuple(attributes)
-        clique = self.domain.clique(order)
-        if len(clique) != len(order):
+        named = self.domain.named(order)
+        if len(named) != len(order):
             raise DomainError(
                 f"the attributes of a marginal must be distinct, got {order}; ask for each once"
             )
-        table = self.marginals([clique])[clique].transpose([clique.index(a) for a in order])
+        clique = self.domain.clique(named)
+        counts = self.domain.coarsened(self.marginals([clique])[clique], named)
+        table = counts.transpose([named.index(a) for a in order])
         return table.astype(np.int64 if self.weights is None else np.float64, order="C")
 
     def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:

@@ -173,21 +173,17 @@ class _Groups:
 
     @classmethod
     def of(cls, schema: Schema, by: Sequence[str], where: Chosen) -> _Groups:
-        named = {g.name: g for g in schema.groupings}
+        levels = schema.domain.levels
         bases, codes, shown = [], [], []
         for name in by:
-            base = named[name].of if name in named else name
-            labels = schema[base].labels
-            kept = where.get(base, tuple(range(len(labels))))
-            own = np.full(len(labels), -1)
-            if name in named:
-                listed = list(named[name].groups.items())
-                place = {v: i for i, (_, members) in enumerate(listed) for v in members}
-                own[list(kept)] = [place[labels[i]] for i in kept]
-                shown.append([g for g, _ in listed])
-            else:
-                own[list(kept)] = np.arange(len(kept))
-                shown.append([labels[i] for i in kept])
+            base = levels[name].attribute if name in levels else name
+            size, labels = len(schema[base].labels), schema.labels[name]
+            units = levels[name].units if name in levels else np.arange(size)
+            kept = np.array(where.get(base, range(size)), np.int64)
+            groups, place = np.unique(units[kept], return_inverse=True)
+            own = np.full(size, -1)
+            own[kept] = place
+            shown.append([labels[g] for g in groups])
             bases.append(base)
             codes.append(own)
         shape = tuple(len(s) for s in shown)
@@ -307,10 +303,12 @@ class _Wanted:
 
     def _of_numbers(self, measure: Measure, where: Chosen) -> _Found:
         values = Values.of(self.schema[measure.column])
-        codes = np.full(self.model.domain[measure.column], -1)
-        codes[list(values.codes)] = np.arange(len(values.codes))
+        numbers = len(values.codes)
+        codes = np.full(self.model.domain[measure.column], numbers)  # the last part has no number
+        codes[list(values.codes)] = np.arange(numbers)
         kept = where.get(measure.column)
-        own, drawn = self.counts(where, {measure.column: codes}, len(values.codes))
+        asked, drawn = self.counts(where, {measure.column: codes}, numbers + 1)
+        own, drawn = asked[..., :-1], None if drawn is None else drawn[..., :-1]
         find: Callable[[Numbers], Numbers] = {
             "mean": lambda n: over((n * values.means(n)).sum(axis=-1), n.sum(axis=-1)),
             "sum": lambda n: (n * values.means(n)).sum(axis=-1),
@@ -323,16 +321,9 @@ class _Wanted:
             find(own),
             None if drawn is None else find(drawn),
             bounds_of(values, own, measure) if (values.last > values.first).any() else None,
-            notes_on(values, own, kept, self._left_out(measure, where, own)),
+            notes_on(values, own, kept, max(0.0, 1 - own.sum() / max(asked.sum(), 1e-300))),
             *ends,
         )
-
-    def _left_out(self, measure: Measure, where: Chosen, counted: Numbers) -> float:
-        """The share of the people asked about who have no number there."""
-        joint, query = self.query(where, {}, 1)
-        everybody = float(self.model.answer(joint, query).sum())
-        self.read.pop(joint)
-        return max(0.0, 1 - counted.sum() / everybody) if everybody > 0 else 0.0
 
     def _compared(self, measure: Measure, of: Measure, where: Chosen) -> _Found:
         first, second = (self.measured(of, both(where, g)) for g in measure.groups)

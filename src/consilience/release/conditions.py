@@ -41,8 +41,13 @@ def read_where(schema: Schema, text: str) -> Chosen:
             )
         at = found.end()
         name, value = found["name"].strip().strip('"'), found["value"]
-        column = schema[name]
-        codes = set(_codes(column, found["op"], value))
+        level = schema.domain.levels.get(name)
+        column = schema[name if level is None else level.attribute]
+        if level is None:
+            codes = set(_codes(column, found["op"], value))
+        else:
+            codes = _of_groups(schema, name, found["op"], value)
+            name = level.attribute
         if name in chosen:
             codes &= set(chosen[name])
         if not codes:
@@ -52,6 +57,22 @@ def read_where(schema: Schema, text: str) -> Chosen:
             )
         chosen[name] = tuple(sorted(codes))
     return chosen
+
+
+def _of_groups(schema: Schema, name: str, op: str, text: str) -> set[int]:
+    """The codes of a column that lie in some of the groups of a hierarchy."""
+    known, level = schema.labels[name], schema.domain.levels[name]
+    if op not in ("=", "!="):
+        raise DomainError(f"{op} is for numbers or days, got {name}{op}{text}; use = or !=")
+    values = [v.strip().strip('"') for v in text.split("|")]
+    unknown = next((v for v in values if v not in known), None)
+    if unknown is not None:
+        raise DomainError(
+            f"a group of hierarchy {name!r} must be one of {', '.join(map(repr, known[:12]))}"
+            f"{', ...' if len(known) > 12 else ''}, got {unknown!r}"
+        )
+    meant = {known.index(v) for v in values}
+    return {i for i, unit in enumerate(level.units.tolist()) if (unit in meant) == (op == "=")}
 
 
 def _codes(column: Column, op: str, text: str) -> list[int]:

@@ -34,7 +34,7 @@ from consilience.data.binned import Numeric
 from consilience.data.schema import Schema
 from consilience.data.schema_file import format_schema, read_schema
 from consilience.data.within import Values
-from consilience.domain import Clique
+from consilience.domain import Clique, Domain
 from consilience.errors import ConsilienceError, ReleaseError
 from consilience.fits import load
 from consilience.markup import html_table
@@ -114,8 +114,8 @@ class Published:
     facts: Mapping[str, Any]
 
     @property
-    def labels(self) -> dict[str, tuple[str, ...]]:
-        return {c.name: c.labels for c in self.schema}
+    def labels(self) -> Mapping[str, tuple[str, ...]]:
+        return self.schema.labels
 
     @property
     def private(self) -> bool:
@@ -185,7 +185,7 @@ class Published:
 
 def labelled(model: Model, schema: Schema) -> Model:
     """The model with the names of its codes."""
-    return replace(model, labels={c.name: c.labels for c in schema})
+    return replace(model, labels=schema.labels)
 
 
 # -- writing -----------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def write_release(
     before it is moved to its place.
     """
     with new_folder(target, draft) as draft:
-        labels = {c.name: c.labels for c in schema}
+        labels = schema.labels
         mark = str(facts.get("mark", "")) if facts.get("private") is False else ""
         index = _write_tables(draft / "tables", model, labels, tables, mark)
         noisy = _write_measurements(draft / "measurements", labels, measurements)
@@ -337,7 +337,9 @@ def read_release(folder: str | os.PathLike[str]) -> Published:
         model = load(path / "model.npz")
     except ConsilienceError as error:
         raise ReleaseError(f"the release {str(path)!r} cannot be used: {error}") from error
-    if schema.domain != model.domain:
+    # Models of 0.2 know nothing of hierarchies, which only answers had.
+    levels = schema.domain.levels if model.domain.levels else None
+    if Domain(schema.domain.sizes, levels) != model.domain:
         raise ReleaseError(f"the schema of {str(path)!r} must be that of its model, it is another")
     return Published(path, labelled(model, schema), schema, facts)
 

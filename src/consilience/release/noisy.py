@@ -21,7 +21,7 @@ from consilience.domain import Domain
 from consilience.errors import ConsilienceError, DataError, MeasurementError
 from consilience.measurements import Measurement
 from consilience.release.folder import read_release
-from consilience.release.labelled import Labels, from_text
+from consilience.release.labelled import from_text
 
 VALUES = ("noisy", "count", "value")
 """Names that the column of noisy counts may have, in this order."""
@@ -30,20 +30,20 @@ MOST_CELLS = 1 << 40
 
 def read_noisy_tables(
     paths: Iterable[Path],
-    labels: Labels | None,
+    declared: Schema | None,
     *,
     stddev: float | None = None,
     noise: str = "gaussian",
 ) -> tuple[Domain, dict[str, tuple[str, ...]], list[Measurement]]:
-    """Somebody's noisy tables. Without declared labels an attribute has those that its first table lists, in that order.
+    """Somebody's noisy tables. Without a schema an attribute has the labels that its first table lists, in that order.
 
     Tables need not be complete: a cell that is not listed was not measured.
     """
     tables = [(path, _table(path)) for path in paths]
     if not tables:
         raise MeasurementError("at least one noisy table must be given, got none")
-    known = {a: tuple(v) for a, v in labels.items()} if labels is not None else {}
-    if labels is None:
+    known = {} if declared is None else dict(declared.labels)
+    if declared is None:
         for path, table in tables:
             for name in _attributes(table):
                 seen = dict.fromkeys(_labels(path, table[name].to_pylist()))
@@ -51,7 +51,8 @@ def read_noisy_tables(
                     *known.get(name, ()),
                     *(v for v in seen if v not in known.get(name, ())),
                 )
-    domain = Domain([(a, len(v)) for a, v in known.items()])
+    plain = [(a, len(v)) for a, v in known.items()]
+    domain = Domain(plain) if declared is None else declared.domain
     found = [_measurement(path, table, known, domain, stddev, noise) for path, table in tables]
     return domain, known, found
 
@@ -195,8 +196,7 @@ def evidence_of_tables(
     """Files, or folders of files; without a schema, labels are those that the tables list."""
     files = [f for p in paths for f in (_inside(p) if p.is_dir() else [p])]
     declared = None if schema_path is None else read_schema(schema_path)
-    labels = None if declared is None else {c.name: c.labels for c in declared}
-    _, known, found = read_noisy_tables(files, labels, stddev=stddev, noise=noise)
+    _, known, found = read_noisy_tables(files, declared, stddev=stddev, noise=noise)
     return Evidence(declared or _undeclared(known), tuple(found), None)
 
 

@@ -35,7 +35,8 @@ from consilience.errors import ConsilienceError, DataError, ReleaseError
 from consilience.measurements import Centring, Measurement, Query
 from consilience.measurements.selections import Selections
 from consilience.mechanisms import Calibrated, Release, SelectionRelease
-from consilience.model.packing import Arrays, QueryReader, QueryWriter
+from consilience.model.keeping import Arrays
+from consilience.model.packed_queries import QueryReader, QueryWriter
 from consilience.privacy import Cost, Ledger
 from consilience.privacy.ledger import sync_directory
 from consilience.release.drawn import Payment, TapeOnDisk, read_pieces

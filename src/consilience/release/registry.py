@@ -41,7 +41,7 @@ from consilience.mechanisms import (
     Pilot,
     ResidualPlanner,
 )
-from consilience.model.packing import QueryReader, QueryWriter
+from consilience.model.packed_queries import QueryReader, QueryWriter
 from consilience.privacy import Epsilon, Rho
 from consilience.solvers.planner import TIME_LIMIT
 

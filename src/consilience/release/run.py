@@ -421,10 +421,10 @@ def _finish(
     if why:
         say(why)
     cliques = order.tables or dict.fromkeys(
-        model.domain.clique(m.attributes) for m in noisy.measurements
+        model.domain.named(m.attributes) for m in noisy.measurements
     )
     progress(Step("standard errors", 0))
-    model = model.lasting(refits, progress, backbone=False)
+    model = model.lasting(refits, progress)
     tables = errors_of(model, list(cliques), errors, progress)
     facts = release_facts(order.mechanism, ready, noisy, model, errors, order.schema.draft)
     shutil.rmtree(paid.draft, ignore_errors=True)

@@ -209,7 +209,7 @@ def promise_of(published: Published) -> Promise:
 def standard_errors(published: Published) -> dict[Clique, Uncertainty | None]:
     """{clique: errors, None where the folder states none} of every table in the folder."""
     domain = published.model.domain
-    cliques = [domain.clique(entry["attributes"]) for entry in published.facts.get("tables", ())]
+    cliques = [domain.named(entry["attributes"]) for entry in published.facts.get("tables", ())]
     return published.errors(cliques)
 
 

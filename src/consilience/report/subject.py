@@ -199,8 +199,13 @@ def _rows_report(
     cliques = [t.clique for t in tables]
     counts = rows.data.marginals(cliques)
     n = len(rows.data)
+
+    def found(clique: Clique) -> Buffer:
+        domain = model.domain
+        return domain.coarsened(counts[domain.clique(clique)], clique)
+
     apart = {
-        t.clique: 0.5 * float(np.abs(counts[t.clique] / n - t.counts / model.total).sum())
+        t.clique: 0.5 * float(np.abs(found(t.clique) / n - t.counts / model.total).sum())
         for t in tables
     }
     return RowsReport(rows, apart)

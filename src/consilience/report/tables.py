@@ -144,7 +144,8 @@ def example_of(tables: Sequence[PublishedTable], labels: Labels) -> Example:
 def checked_labels(domain: Domain, given: Labels | None) -> dict[str, tuple[str, ...]]:
     """A label for each code; codes themselves where none are given."""
     labels = {}
-    for attribute, size in domain.sizes.items():
+    for attribute in (*domain, *domain.levels):
+        size = domain[attribute]
         names = tuple((given or {}).get(attribute, [str(i) for i in range(size)]))
         if len(names) != size:
             raise ConsilienceError(

@@ -17,8 +17,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg, splu
 
 from consilience.domain import Buffer, Clique
-from consilience.measurements import BoundMeasurement, Query
-from consilience.measurements.queries import Sparse
+from consilience.measurements import BoundMeasurement, Coarsened, Query
+from consilience.measurements.queries import Identity, Sparse
 
 DENSE_CELLS = 3000
 """Up to this many cells the normal matrix is factorised; above, conjugate gradients on the queries."""
@@ -33,12 +33,22 @@ Solve = Callable[[Buffer], Buffer]
 def way_of(queries: Sequence[Query]) -> tuple[str, float]:
     """How the system of some queries on one table is solved, and what one solve costs in visits of cells."""
     cells = queries[0].cells
-    entries = [q.matrix.nnz for q in queries if isinstance(q, Sparse)]
+    entries = [_entries(q) for q in queries if _is_sparse(q)]
     if len(entries) == len(queries) and 20 * sum(entries) < cells**2:
         return "sparse", SPARSE * (sum(entries) + cells)
     if cells <= DENSE_CELLS:
         return "dense", DENSE * cells**2
     return "iterative", ITERATIVE * sum(q.rows + q.cells for q in queries)
+
+
+def _is_sparse(query: Query) -> bool:
+    plain = isinstance(query, Coarsened) and isinstance(query.of, Identity)
+    return plain or isinstance(query, Sparse)
+
+
+def _entries(query: Query) -> int:
+    """Of its matrix; levels put every cell in one unit."""
+    return query.matrix.nnz if isinstance(query, Sparse) else query.cells
 
 
 class QueryCopy:
@@ -69,7 +79,7 @@ class QueryCopy:
         way, self.work = way_of(self.queries)
         if way == "sparse":
             rows = [
-                np.sqrt(s) * cast(Sparse, q).matrix
+                np.sqrt(s) * cast(Sparse | Coarsened, q).matrix
                 for q, s in zip(self.queries, self.shares, strict=True)
             ]
             self._stacked = sparse.csr_array(sparse.vstack(rows))

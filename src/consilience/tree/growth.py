@@ -186,8 +186,10 @@ class _Growth:
         """The chosen cliques, those that the tree holds anyway, and those predicted worst that still fit; and their tree."""
         answers, taken = TreeAnswers(fit), set(chosen)
         out = [c for c in self.known.cliques if c not in taken and c not in self.refused]
-        free = {c for c in out if fit.support.holders.of(self.domain.axes(c))}
-        score = {c: self._distance(c, answers) for c in out if c not in free}
+        free = [c for c in out if fit.support.holders.of(self.domain.axes(c))]
+        # A set that is asked, never walked through: its order changes from process to process.
+        held = set(free)
+        score = {c: self._distance(c, answers) for c in out if c not in held}
         ranked = sorted(score, key=lambda c: (-score[c], self.domain.axes(c)))
         more, refusals = list(maximal(self.domain, [*chosen, *free])), 0
         for c in ranked:

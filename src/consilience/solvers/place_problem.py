@@ -1,0 +1,400 @@
+"""Least squares on a tree of places, compiled: places in the order of the tree, precisions, and the exact two-pass solve.
+
+Without non-negativity the closest tables that add up are found by one pass up, which combines what a place and the places below
+it say, and one pass down, which shares out what is left. Both are one number per place and component (place_components.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain import Buffer
+from consilience.errors import ConsilienceError, MeasurementError
+from consilience.kernels import places as kernels
+from consilience.kernels.place_sharing import Ranges
+from consilience.kernels.threads import spread
+from consilience.solvers.place_components import Components
+from consilience.solvers.places import (
+    PlaceQuery,
+    PlaceRange,
+    Places,
+    Subset,
+    checked_query,
+    checked_range,
+)
+
+Given = TypeVar("Given", PlaceQuery, PlaceRange)
+RIDGE = 1e-12
+"""What nothing measures is divided evenly, by a precision of this share of the largest."""
+PORTION = 1 << 20
+"""Cells treated at once where NumPy needs copies."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gains:
+    """One number per place and component: `up` of the children's sum, `own` of a place's information, `share` of what the parent
+    has to give, at every level above the leaves; own of each kind of leaf and share of each run of leaves."""
+
+    up: list[Buffer]
+    own: list[Buffer]
+    share: list[Buffer]
+    leaf_own: Buffer
+    run_share: Buffer
+    root_variance: Buffer
+    """Of each root, component by component, by the least-squares estimate if rho is 0."""
+
+
+class Order:
+    """The places in the order of the tree: children of a place lie together, and leaves of one kind among them."""
+
+    def __init__(self, places: Places, kinds: NDArray[np.int64]) -> None:
+        self.places = places
+        self.last = places.last
+        self.of: list[NDArray[np.int64]] = [np.arange(places.roots)]
+        """For each level the places in order."""
+        self.parent: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        self.first: list[NDArray[np.int64]] = []
+        rank = np.arange(places.roots)
+        for level in range(1, self.last + 1):
+            above = rank[places.parents[level - 1]]
+            last = (kinds,) if level == self.last else ()
+            order = np.lexsort((*last, above))
+            rank = np.empty(len(order), np.int64)
+            rank[order] = np.arange(len(order))
+            self.of.append(order)
+            self.parent.append(above[order])
+            self.first.append(np.searchsorted(above[order], np.arange(places.count(level - 1) + 1)))
+        self.straight = [bool((o == np.arange(len(o))).all()) for o in self.of]
+        self.kind = kinds[self.of[-1]]
+        change = np.flatnonzero((np.diff(self.kind) != 0) | (np.diff(self.parent[-1]) != 0)) + 1
+        self.begin = np.concatenate([[0], change, [len(self.kind)]]).astype(np.int64)
+        """Where each run of leaves begins: same parent, same kind."""
+        self.run_kind = self.kind[self.begin[:-1]]
+        self.run_parent = self.parent[-1][self.begin[:-1]]
+        self.runs = np.searchsorted(self.run_parent, np.arange(places.count(self.last - 1) + 1))
+
+    def take(self, rows: NDArray[Any], level: int) -> NDArray[Any]:
+        """Rows by place as rows in the order of the tree."""
+        return rows if self.straight[level] else rows[self.of[level]]
+
+    def back(self, rows: Buffer, level: int) -> Buffer:
+        if self.straight[level]:
+            return rows
+        out = np.empty_like(rows)
+        out[self.of[level]] = rows
+        return out
+
+
+class PlaceProblem:
+    """Queries and exact controls on a tree of places. `a` is the least-squares point of each level, `least` its loss."""
+
+    def __init__(
+        self,
+        places: Places,
+        shape: Sequence[int],
+        queries: Sequence[PlaceQuery],
+        controls: Sequence[PlaceRange] = (),
+        possible: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.given = places
+        self.shape = tuple(int(n) for n in shape)
+        shift = 0 if places.last else 1
+        if shift:
+            places = Places(places.roots, [np.arange(places.roots)])
+        self.places = places
+        self.queries = [_moved(checked_query(self.given, self.shape, q), shift) for q in queries]
+        self.controls = [_moved(checked_range(self.given, self.shape, c), shift) for c in controls]
+        if any(q.groups is not None for q in self.queries):
+            raise MeasurementError(
+                "queries on a tree of places must be whole marginals, got one on groups of values; measure the values themselves"
+            )
+        if any(not c.is_exact for c in self.controls):
+            raise ConsilienceError(
+                "controls on a tree of places must be exact, got a range; leave it out"
+            )
+        if not any(np.isfinite(q.stddev).any() for q in self.queries):
+            raise MeasurementError("a reconstruction must have at least one measurement, got none")
+        self.components = Components(
+            self.shape, [q.attributes for q in (*self.queries, *self.controls)]
+        )
+        self.cells = self.components.cells
+        self._weigh()
+        self._take_possible(possible)
+        self._fix()
+        self._least_squares()
+
+    @property
+    def last(self) -> int:
+        return self.places.last
+
+    def count(self, level: int) -> int:
+        return self.places.count(level)
+
+    # -- compiling ------------------------------------------------------------------------------------------
+
+    def _weigh(self) -> None:
+        """`precision[l]`: one row of numbers per place of level l above the leaves, one per kind of leaf at the last."""
+        parts = self.components
+        found = [np.zeros((self.count(l), len(parts))) for l in range(self.last)]
+        seen = [q for q in self.queries if q.level == self.last]
+        rows = np.stack([q.stddev for q in seen] or [np.full(self.count(self.last), np.inf)], 1)
+        if (rows == rows[0]).all():
+            each, kinds = rows[:1], np.zeros(len(rows), np.int64)
+        else:
+            each, kinds = np.unique(rows, axis=0, return_inverse=True)
+        self.order = Order(self.places, kinds.reshape(-1))
+        leaf = np.zeros((len(each), len(parts)))
+        for j, q in enumerate(seen):
+            leaf += (
+                each[:, j, None] ** -2.0 * parts.copies(q.attributes) * parts.inside(q.attributes)
+            )
+        for q in self.queries:
+            if q.level < self.last:
+                weight = self.order.take(q.stddev, q.level)[:, None] ** -2.0
+                found[q.level] += weight * parts.copies(q.attributes) * parts.inside(q.attributes)
+        self.precision = [*found, leaf]
+
+    def _take_possible(self, possible: NDArray[np.bool_] | None) -> None:
+        """`mask` has one row for all leaves or one for each; `room[l]` counts possible leaves below each place, by cell."""
+        leaves, many = self.count(self.last), self.cells
+        if possible is None:
+            possible = np.ones(many, bool)
+        possible = np.asarray(possible, bool)
+        if possible.size == many and possible.shape != (leaves, *self.shape):
+            self.mask = possible.reshape(1, many)
+        elif possible.size == leaves * many:
+            self.mask = self.order.take(possible.reshape(leaves, many), self.last)
+        else:
+            raise ConsilienceError(
+                f"possible cells must be {many} or {leaves} x {many} truth values, got shape {possible.shape}"
+            )
+        first = self.order.first
+        below = np.diff(first[-1]).astype(float)[:, None]
+        whole = len(self.mask) == 1
+        room = [
+            below * self.mask
+            if whole
+            else np.add.reduceat(self.mask, first[-1][:-1], axis=0, dtype=float)
+        ]
+        for l in range(self.last - 2, -1, -1):
+            room.insert(0, np.add.reduceat(room[0], first[l][:-1], axis=0))
+        self.room = room
+
+    def _fix(self) -> None:
+        """`fixed[l]`: the components that exact controls determine at level l; `controls_at` whose they are."""
+        self.fixed = [np.zeros(len(self.components), bool) for _ in range(self.last + 1)]
+        self.exact = [c for c in self.controls if c.is_exact]
+        self._new: list[NDArray[np.bool_]] = []
+        for c in self.exact:
+            new = self.components.inside(c.attributes) & ~self.fixed[c.level]
+            self.fixed[c.level] |= new
+            self._new.append(new)
+
+    def gains(self, rho: float, more: Sequence[Buffer] | None = None) -> Gains:
+        """The numbers of both passes with rho added to every leaf's precision, and `more[l]` to level l's."""
+        order, tiny = self.order, RIDGE * max(float(p.max(initial=0.0)) for p in self.precision)
+        leaf = np.maximum(self.precision[-1] + rho + (0.0 if more is None else more[-1]), tiny)
+        var = np.where(self.fixed[-1], 0.0, 1.0 / leaf)
+        many = np.diff(order.begin).astype(float)[:, None]
+        whole = np.add.reduceat(many * var[order.run_kind], order.runs[:-1], axis=0)
+        run_share = _ratio(var[order.run_kind], whole[order.run_parent])
+        ups, owns, shares = [], [], []
+        # Nothing is known about what has no precision, so nothing is made of it: huge numbers would only cancel badly.
+        leaf_own = np.where(leaf > tiny, var, 0.0)
+        for l in range(self.last - 1, -1, -1):
+            q = self.precision[l] + (0.0 if more is None else more[l])
+            up = np.where(self.fixed[l], 0.0, 1.0 / (1.0 + q * whole))
+            var = up * whole
+            ups.append(up)
+            owns.append(np.where(q > 0.0, var, 0.0))
+            if l:
+                whole = np.add.reduceat(var, order.first[l - 1][:-1], axis=0)
+                shares.append(_ratio(var, whole[order.parent[l]]))
+            else:
+                shares.append(np.zeros((0, len(self.components))))
+        as_rows = self.components.as_averages
+        return Gains(
+            [as_rows(x) for x in reversed(ups)],
+            [as_rows(x) for x in reversed(owns)],
+            [as_rows(x) for x in reversed(shares)],
+            as_rows(leaf_own),
+            as_rows(run_share),
+            var,
+        )
+
+    @cached_property
+    def precision_rows(self) -> list[Buffer]:
+        """Precisions as operators; for leaves with the least of them beside."""
+        rows = [self.components.as_averages(p) for p in self.precision]
+        there = self.components.dimensions > 0
+        least = self.precision[-1][:, there].min(axis=1, keepdims=True)
+        return [*rows[:-1], np.concatenate([rows[-1], least], axis=1)]
+
+    # -- the exact solve ------------------------------------------------------------------------------------
+
+    def _least_squares(self) -> None:
+        gains = self.gains(0.0)
+        total = self.components.inside(()).argmax()
+        self.total_variance = gains.root_variance[:, total]
+        extra = [self._information(l) for l in range(self.last + 1)]
+        for l in range(self.last):
+            self._operate(extra[l], np.arange(len(extra[l])), gains.own[l])
+        self._operate(extra[-1], self.order.kind, gains.leaf_own)
+        self._control(extra)
+        passes = Passes(self)
+        leaves = extra[-1]
+        spread(
+            kernels.add_children, self.count(self.last - 1), leaves.size, self.order.first[-1], leaves,
+            passes.sums[-1],
+        )  # fmt: skip
+        passes.run(gains, extra[:-1])
+        share = np.repeat(gains.run_share, np.diff(self.order.begin), axis=0)
+        spread(
+            kernels.down, len(leaves), leaves.size, self.order.parent[-1], passes.left[-1], share,
+            self.components.averages, leaves,
+        )  # fmt: skip
+        self.a = [*passes.est, leaves]
+        self._check_controls()
+        self.least = self.loss(self.a)
+
+    def _operate(self, tables: Buffer, which: NDArray[np.int64], rows: Buffer) -> None:
+        spread(
+            kernels.operate_rows, len(tables), tables.size, tables, which, rows, self.components.averages
+        )  # fmt: skip
+
+    def _information(self, level: int) -> Buffer:
+        """sum over queries of M'y / sigma^2 of every place of the level."""
+        out = np.zeros((self.count(level), self.cells))
+        for q in self.queries:
+            if q.level == level:
+                for part in self._portions(level):
+                    chosen = self.order.of[level][part]
+                    weighted = q.values[chosen] * q.stddev[chosen, None] ** -2.0
+                    weighted[np.isinf(q.stddev[chosen])] = 0.0
+                    to = out[part].reshape(-1, *self.shape)
+                    to += self.components.spread(weighted, q.attributes)
+        return out
+
+    def _control(self, extra: list[Buffer]) -> None:
+        """Add what exact controls say to the estimates that their levels begin with."""
+        for c, new in zip(self.exact, self._new, strict=True):
+            if new.any():
+                row = self.components.as_averages(new[None, :].astype(float))
+                values = self.order.take(c.low, c.level) / self.components.copies(c.attributes)
+                wide = self.components.spread(values, c.attributes)
+                table = np.ascontiguousarray(wide).reshape(-1, self.cells)
+                table = table.copy() if not table.flags.owndata else table
+                self._operate(table, np.zeros(len(table), np.int64), row)
+                extra[c.level] += table
+
+    def _check_controls(self) -> None:
+        """Controls that contradict each other are met by no table, so not by the least-squares one."""
+        for c in self.exact:
+            found = self.components.sums(self.a[-1], c.attributes)
+            for l in range(self.last - 1, c.level - 1, -1):
+                found = np.add.reduceat(found, self.order.first[l][:-1], axis=0)
+            wanted = self.order.take(c.low, c.level)
+            off = np.abs(found - wanted) / (1.0 + np.abs(wanted))
+            if off.max(initial=0.0) > 1e-6:
+                i, cell = np.unravel_index(int(off.argmax()), off.shape)
+                raise ConsilienceError(
+                    f"exact controls must not contradict each other: cell {cell} of attributes {c.attributes} of place "
+                    f"{self.order.of[c.level][i]} of level {c.level} is {wanted[i, cell]:g}, by the others {found[i, cell]:g}"
+                )
+
+    def loss(self, tables: Sequence[Buffer]) -> float:
+        """sum over places and queries of |M x - y|^2 / (2 sigma^2), of tables of every level in the order of the tree."""
+        total = 0.0
+        for q in self.queries:
+            for part in self._portions(q.level):
+                chosen = self.order.of[q.level][part]
+                off = self.components.sums(tables[q.level][part], q.attributes) - q.values[chosen]
+                square = np.square(off).sum(axis=1) * q.stddev[chosen] ** -2.0
+                total += 0.5 * float(square[np.isfinite(q.stddev[chosen])].sum())
+        return total
+
+    def _portions(self, level: int) -> list[slice]:
+        step = max(1, PORTION // self.cells)
+        return [slice(lo, lo + step) for lo in range(0, self.count(level), step)]
+
+    # -- ranges ---------------------------------------------------------------------------------------------
+
+    def ranges(self) -> list[Ranges]:
+        """For each level the ranges of its marginals, with those that follow from the levels below."""
+        held: list[dict[Subset, tuple[Buffer, Buffer]]] = [{} for _ in range(self.last + 1)]
+        for c in self.controls:
+            low, high = (self.order.take(end, c.level) for end in (c.low, c.high))
+            _narrow(held[c.level], c.attributes, low, high)
+        for l in range(self.last - 1, -1, -1):
+            starts = self.order.first[l][:-1]
+            for subset, ends in held[l + 1].items():
+                _narrow(held[l], subset, *(np.add.reduceat(end, starts, axis=0) for end in ends))
+        return [self._as_ranges(found, self.count(l)) for l, found in enumerate(held)]
+
+    def _as_ranges(self, held: dict[Subset, tuple[Buffer, Buffer]], count: int) -> Ranges:
+        sizes = np.array([ends[0].shape[1] for ends in held.values()], np.int64)
+        at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        maps = [self.components.map_to(s) for s in held]
+        blank = np.zeros((count if held else 0, 0))
+        low = np.concatenate([blank, *(ends[0] for ends in held.values())], axis=1)
+        high = np.concatenate([blank, *(ends[1] for ends in held.values())], axis=1)
+        return Ranges(
+            np.stack(maps) if maps else np.zeros((0, self.cells), np.int32), sizes, at, low, high
+        )
+
+
+class Passes:
+    """Buffers of both passes above the leaves: sums of the children, estimates (then tables), what is left to give."""
+
+    def __init__(self, problem: PlaceProblem) -> None:
+        self.problem = problem
+        counts = [problem.count(l) for l in range(problem.last)]
+        self.sums = [np.zeros((n, problem.cells)) for n in counts]
+        self.est = [np.empty((n, problem.cells)) for n in counts]
+        self.left = [np.empty((n, problem.cells)) for n in counts]
+        self._nothing = np.zeros((0, problem.cells))
+
+    def run(self, gains: Gains, extra: Sequence[Buffer] | None = None) -> None:
+        """From sums[-1], up to the roots and down to the parents of the leaves."""
+        problem, order = self.problem, self.problem.order
+        averages = problem.components.averages
+        for l in range(problem.last - 1, -1, -1):
+            many, cells = self.est[l].shape
+            if l < problem.last - 1:
+                spread(
+                    kernels.add_children, many, self.est[l + 1].size, order.first[l], self.est[l + 1], self.sums[l]
+                )  # fmt: skip
+            more = self._nothing if extra is None else extra[l]
+            spread(
+                kernels.up, many, many * cells, self.sums[l], gains.up[l], more, averages, self.est[l]
+            )  # fmt: skip
+        for l in range(problem.last):
+            if l:
+                many, cells = self.est[l].shape
+                spread(
+                    kernels.down, many, many * cells, order.parent[l], self.left[l - 1], gains.share[l], averages,
+                    self.est[l],
+                )  # fmt: skip
+            np.subtract(self.est[l], self.sums[l], out=self.left[l])
+
+
+def _ratio(part: Buffer, whole: Buffer) -> Buffer:
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+
+
+def _narrow(
+    held: dict[Subset, tuple[Buffer, Buffer]], key: Subset, low: Buffer, high: Buffer
+) -> None:
+    if key in held:
+        low, high = np.maximum(low, held[key][0]), np.minimum(high, held[key][1])
+    held[key] = low, high
+
+
+def _moved(given: Given, shift: int) -> Given:
+    return replace(given, level=given.level + shift) if shift else given

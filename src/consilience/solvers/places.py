@@ -1,0 +1,189 @@
+"""Trees of places as plain arrays, and what is known about the tables of their places.
+
+A tree has levels 0 (roots) to L (leaves); `parents[l - 1][i]` is the place of level l - 1 that place i of level l lies in. Each
+place has a table over the other attributes, the sum of its children's; the leaves' tables determine all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience.domain import Buffer
+from consilience.errors import ConsilienceError, MeasurementError
+
+Subset = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """A tree, or several: how many roots, and for each further level the parents of its places. Any order, unequal groups."""
+
+    roots: int
+    parents: tuple[NDArray[np.int64], ...]
+
+    def __init__(self, roots: int, parents: Sequence[ArrayLike]) -> None:
+        found = tuple(np.asarray(p, np.int64) for p in parents)
+        object.__setattr__(self, "roots", int(roots))
+        object.__setattr__(self, "parents", found)
+        above = self.roots
+        if above < 1:
+            raise ConsilienceError(f"a tree of places must have a root, got {roots}")
+        for level, places in enumerate(found, 1):
+            if places.ndim != 1 or not len(places):
+                raise ConsilienceError(
+                    f"the parents of level {level} must be a list of places, got shape {places.shape}"
+                )
+            if places.min() < 0 or places.max() >= above:
+                raise ConsilienceError(
+                    f"parents of level {level} must be places 0 to {above - 1} of the level above, "
+                    f"got {places.min()} to {places.max()}"
+                )
+            held = np.bincount(places, minlength=above)
+            if (held == 0).any():
+                raise ConsilienceError(
+                    f"every place above the leaves must hold another, got place {int(np.argmin(held))} of level {level - 1} "
+                    "without any; repeat it at each level below"
+                )
+            above = len(places)
+
+    @property
+    def last(self) -> int:
+        """The level of the leaves."""
+        return len(self.parents)
+
+    def count(self, level: int) -> int:
+        return self.roots if level == 0 else len(self.parents[level - 1])
+
+    @property
+    def leaves(self) -> int:
+        return self.count(self.last)
+
+    def ancestors(self, level: int, of: int | None = None) -> NDArray[np.int64]:
+        """For each place of level `of` (the leaves') the place of the level above that holds it."""
+        of = self.last if of is None else of
+        at = np.arange(self.count(of))
+        for k in range(of, level, -1):
+            at = self.parents[k - 1][at]
+        return at
+
+    def sums(self, leaves: Buffer, level: int) -> Buffer:
+        """The tables of a level: the leaves' added up."""
+        at = self.ancestors(level)
+        order = np.argsort(at, kind="stable")
+        starts = np.searchsorted(at[order], np.arange(self.count(level)))
+        if (order[1:] > order[:-1]).all():
+            return np.add.reduceat(leaves, starts, axis=0)
+        return np.add.reduceat(leaves[order], starts, axis=0)
+
+    def repeated(self, times: int) -> Places:
+        """So many copies of the tree side by side: a forest."""
+        counts = [self.count(l) for l in range(self.last)]
+        return Places(
+            self.roots * times,
+            [
+                (p[None, :] + n * np.arange(times)[:, None]).reshape(-1)
+                for p, n in zip(self.parents, counts, strict=True)
+            ],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PlaceQuery:
+    """Noisy marginals of every place of a level: values has a row per place, one number per cell of the marginal in C order.
+
+    stddev: one number, or one per place with inf where the place was not measured. groups: for a query on coarser values, a label
+    for each cell of the marginal; values then has a number per label.
+    """
+
+    level: int
+    attributes: Subset
+    values: Buffer
+    stddev: Any = 1.0
+    groups: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PlaceRange:
+    """Marginals of every place of a level that lie between low and high; exactly known where both are the same numbers."""
+
+    level: int
+    attributes: Subset
+    low: Buffer
+    high: Buffer
+
+    @staticmethod
+    def exact(level: int, attributes: Subset, values: Buffer) -> PlaceRange:
+        return PlaceRange(level, attributes, values, values)
+
+    @property
+    def is_exact(self) -> bool:
+        return self.low is self.high or np.array_equal(self.low, self.high)
+
+
+def checked_query(places: Places, shape: tuple[int, ...], query: PlaceQuery) -> PlaceQuery:
+    """The query with values as (places, cells) and a standard deviation for each place."""
+    many, cells = _check_place(places, shape, query.level, query.attributes)
+    if query.groups is not None:
+        groups = np.asarray(query.groups, np.int64)
+        if groups.shape != (cells,) or groups.min() < 0:
+            raise MeasurementError(
+                f"groups must be a label from 0 on for each of {cells} cells, got {groups.shape}"
+            )
+        cells = int(groups.max()) + 1
+    values = np.asarray(query.values, np.float64)
+    if values.size != many * cells:
+        raise MeasurementError(
+            f"values of level {query.level} over attributes {query.attributes} must be {many} x {cells} numbers, "
+            f"got shape {values.shape}"
+        )
+    stddev = np.broadcast_to(np.asarray(query.stddev, np.float64), (many,))
+    if np.isnan(stddev).any() or (stddev <= 0).any():
+        raise MeasurementError(
+            f"a standard deviation must be positive (inf: not measured), got {stddev.min()}"
+        )
+    values = values.reshape(many, cells)
+    if not np.isfinite(values[np.isfinite(stddev)]).all():
+        raise MeasurementError("measured values must be finite, got nan or infinity")
+    return PlaceQuery(query.level, query.attributes, values, stddev, query.groups)
+
+
+def checked_range(places: Places, shape: tuple[int, ...], given: PlaceRange) -> PlaceRange:
+    """The range with both ends as (places, cells)."""
+    many, cells = _check_place(places, shape, given.level, given.attributes)
+    exact = given.low is given.high
+    ends = [np.asarray(end, np.float64) for end in (given.low, given.high)]
+    for end in ends:
+        if end.size != many * cells:
+            raise ConsilienceError(
+                f"controls of level {given.level} over attributes {given.attributes} must be {many} x {cells} numbers, "
+                f"got shape {end.shape}"
+            )
+    low, high = (end.reshape(many, cells) for end in ends)
+    wrong = ~((low <= high) & (high >= 0) & (low < np.inf))
+    if wrong.any():
+        i, c = np.argwhere(wrong)[0]
+        raise ConsilienceError(
+            f"a control must be a range of numbers that are not negative, got {low[i, c]:g} to {high[i, c]:g} for cell {c} of "
+            f"place {i} of level {given.level}"
+        )
+    return PlaceRange(given.level, given.attributes, low, low if exact else high)
+
+
+def _check_place(
+    places: Places, shape: tuple[int, ...], level: int, attributes: Subset
+) -> tuple[int, int]:
+    if not 0 <= level <= places.last:
+        raise ConsilienceError(f"a level must be 0 to {places.last}, got {level}")
+    if list(attributes) != sorted(set(attributes)) or any(
+        not 0 <= i < len(shape) for i in attributes
+    ):
+        raise ConsilienceError(
+            f"attributes must be ascending positions 0 to {len(shape) - 1}, got {attributes}"
+        )
+    return places.count(level), prod(shape[i] for i in attributes)

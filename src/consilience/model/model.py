@@ -429,7 +429,8 @@ class Model:
     @cached_property
     def known(self) -> PseudoMarginals:
         """The tables as questions see them."""
-        return trusted(self.graph, self.tau, self.cliques, self.masks)
+        stated = () if self.fit is None else self.fit.stated
+        return trusted(self.graph, self.tau, self.cliques, stated)
 
 
 def _gap(d: Diagnostics) -> str:

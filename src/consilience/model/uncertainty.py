@@ -23,10 +23,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from consilience.domain import Buffer, Clique, Domain
+from consilience.domain.levels import Level
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
 from consilience.measurements import (
     Coarsened,
     Dense,
+    Exact,
     Identity,
     Kronecker,
     Prefix,
@@ -189,7 +191,37 @@ def uncertainties(
         else _by_replicates(model, formula, own[c], *a, spread[c])
         for a, c, d in zip(asked, cliques, direct, strict=True)
     ]
-    return [_shaped(u, query) for u, (_, query) in zip(found, asked, strict=True)]
+    return [
+        _shaped(certain(u) if _is_public(model, a) else u, a[1])
+        for u, a in zip(found, asked, strict=True)
+    ]
+
+
+def certain(found: Uncertainty) -> Uncertainty:
+    """The same answer, known without error."""
+    nothing = np.zeros_like(found.stderr)
+    return replace(found, stderr=nothing, bias=nothing, distance=nothing, least=None, risen=None)
+
+
+def _is_public(model: Model, asked: Question) -> bool:
+    """Whether the answer can be read off a marginal that is public and exact."""
+    attributes, query = asked
+    domain = model.domain
+    levels = query.levels if isinstance(query, Coarsened) else (None,) * len(attributes)
+    for control in () if model.fit is None else model.fit.controls:
+        own = {domain.clique(a)[0]: domain.levels.get(a) for a in control.attributes}
+        if isinstance(control, Exact) and all(
+            a in own and _reads(own[a], v) for a, v in zip(attributes, levels, strict=True)
+        ):
+            return True
+    return False
+
+
+def _reads(finer: Level | None, coarser: Level | None) -> bool:
+    """Whether values at one level tell those at another; None is the attribute itself."""
+    if finer is None:
+        return True
+    return coarser is not None and finer.parents(coarser) is not None
 
 
 def replicated(

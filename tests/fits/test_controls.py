@@ -107,6 +107,15 @@ def test_totals_of_exact_controls_are_the_total(seed):
     assert (model.marginal(("a", "b"))[:, values == 0] == 0).all()
 
 
+def test_intervals_lie_in_public_ranges():
+    control = cs.Bounds(("b", "a"), 0, counted("ab", 2).T + 5)
+    model = cs.reconstruct(D, noisy(D, "ab bc", 2), fit=cs.LeastSquares(controls=[control]))
+    low, high = model.interval(("a", "b"))
+    assert (high <= counted("ab", 2) + 5 + 1e-9).all()
+    assert (low >= 0).all()
+    assert (model.interval("a")[1] > model.marginal("a")).all()
+
+
 def test_an_estimated_total_stays_within_what_ranges_admit():
     given_ = noisy(D, "ab bc", 1)
     model = cs.reconstruct(D, given_, fit=cs.LeastSquares(controls=[cs.Bounds("a", 0, [300, 400])]))

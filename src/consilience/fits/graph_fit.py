@@ -11,7 +11,13 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain
 from consilience.errors import ConsilienceError, MeasurementError, RegionGraphError
-from consilience.measurements import Exact, Measurement, SquaredLoss, bound_controls
+from consilience.measurements import (
+    Exact,
+    Measurement,
+    SquaredLoss,
+    bound_controls,
+    public_total,
+)
 from consilience.model.diagnostics import Diagnostics, Trace
 from consilience.model.fit import Fit
 from consilience.model.impossible import Masks, check_feasible, check_masks, mask_on
@@ -20,6 +26,7 @@ from consilience.model.out_of_model import TOLERANCE, project
 from consilience.progress import Progress, Step
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.contradictions import check_controls
 from consilience.solvers.controls import controlled, with_masks
 from consilience.solvers.feasible import inner_point, masks_of, respect
 from consilience.solvers.place_reading import on_places
@@ -81,6 +88,8 @@ class GraphFit(Fit):
 
     def plan(self, domain: Domain, cliques: Iterable[Clique], load: Load = USUAL_LOAD) -> Plan:
         check_masks(domain, self.possible)
+        known = public_total(self.controls, None)
+        check_controls(domain, bound_controls(domain, self.controls), known, self.possible)
         plan = self._plan(domain, cliques, load)
         if self.possible:
             check_feasible(plan.graph, self.possible)
@@ -179,7 +188,7 @@ class GraphFit(Fit):
             lambda near: controlled(graph, near, allowed, bound, loss.total),
         )
         value = loss.bind(graph.layout).value_and_grad(tau.values)[0]
-        return replace(solution, tau=tau, violation=violation, objective=value)
+        return replace(solution, tau=tau, violation=violation, objective=value, bound=-np.inf)
 
     def _asks_for_the_same(self, other: Fit | None) -> bool:
         if not isinstance(other, GraphFit) or type(other) is not type(self):

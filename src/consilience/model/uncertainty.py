@@ -76,9 +76,17 @@ class Uncertainty:
     cells: NDArray[np.bool_] | None = None
     """Which numbers are single cells of their table; None for all of them."""
     bounded: bool = True
+    limits: tuple[Buffer, Buffer] | None = None
+    """What is public about the least and the most that each number can be."""
 
     def interval(self, level: float = 0.9) -> tuple[Buffer, Buffer]:
         """(low, high) that hold the truth this often, as far as noise is what is uncertain."""
+        low, high = self._by_noise(level)
+        if self.limits is None:
+            return low, high
+        return np.maximum(low, self.limits[0]), np.minimum(high, self.limits[1])
+
+    def _by_noise(self, level: float) -> tuple[Buffer, Buffer]:
         if not 0 < level < 1:
             raise ConsilienceError(f"level must be between 0 and 1, got {level}")
         both = self._multiple(0.5 + level / 2)
@@ -192,7 +200,7 @@ def uncertainties(
         for a, c, d in zip(asked, cliques, direct, strict=True)
     ]
     return [
-        _shaped(certain(u) if _is_public(model, a) else u, a[1])
+        _limited(model, _shaped(certain(u) if _is_public(model, a) else u, a[1]), a)
         for u, a in zip(found, asked, strict=True)
     ]
 
@@ -215,6 +223,21 @@ def _is_public(model: Model, asked: Question) -> bool:
         ):
             return True
     return False
+
+
+def _limited(model: Model, found: Uncertainty, asked: Question) -> Uncertainty:
+    """With the ends of a range that is public about this very table."""
+    attributes, query = asked
+    if query is not None and not (isinstance(query, Coarsened) and isinstance(query.of, Identity)):
+        return found
+    levels = query.levels if isinstance(query, Coarsened) else (None,) * len(attributes)
+    names = tuple(a if v is None else v.name for a, v in zip(attributes, levels, strict=True))
+    for control in () if model.fit is None else model.fit.controls:
+        if set(control.attributes) == set(names) and not isinstance(control, Exact):
+            bound = control.bind(model.domain)
+            axes = [bound.named.index(a) for a in names]
+            return replace(found, limits=(bound.low.transpose(axes), bound.high.transpose(axes)))
+    return found
 
 
 def _reads(finer: Level | None, coarser: Level | None) -> bool:

@@ -51,14 +51,17 @@ class _Row:
 def check_controls(
     domain: Domain,
     controls: Sequence[BoundControl],
-    total: float,
+    total: float | None,
     masks: Mapping[Clique, Buffer],
 ) -> None:
-    """Refuse controls that no tables keep, and name a smallest set of rows that contradict each other."""
+    """Refuse controls that no tables keep, and name a smallest set of rows that contradict each other.
+
+    total: the number of records, None where it is not known yet.
+    """
     if not controls:
         return
-    known = BoundControl((), np.array(total), np.array(total))
-    program = _Program(domain, [*controls, known], masks)
+    known = [] if total is None else [BoundControl((), np.array(total), np.array(total))]
+    program = _Program(domain, [*controls, *known], masks)
     if program.cells > MOST_CELLS:
         return
     rows = np.arange(len(program.rows))

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from scipy.linalg import null_space
 from scipy.optimize import nnls
 
 from consilience.errors import ConsilienceError, MeasurementError
 from consilience.kernels.threads import threads
+from consilience.solvers.place_problem import PlaceProblem
 from consilience.solvers.place_splitting import fit_places
 from consilience.solvers.places import PlaceQuery, PlaceRange, Places
 
@@ -142,6 +144,33 @@ def test_least_squares_is_the_dense_solve(seed: int, levels: int, shape: tuple[i
     best = np.linalg.lstsq(rows, y, rcond=None)[0]
     np.testing.assert_allclose(found.tables.reshape(-1), best, atol=1e-8)
     assert found.objective == pytest.approx(0.5 * np.square(rows @ best - y).sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_standard_errors_are_those_of_a_dense_solve(seed: int) -> None:
+    """Of every marginal of every level, with exact totals of the roots held or not."""
+    rng = np.random.default_rng(seed)
+    shape = (2, 3)
+    places = random_places(rng, 2)
+    truth = truth_of(places, shape, rng)
+    queries = measured(places, shape, truth, rng)
+    controls = [PlaceRange.exact(0, (), truth_at(places, shape, truth, 0, ()))] if seed % 2 else []
+    problem = PlaceProblem(places, shape, queries, controls, solved=False)
+    rows, _ = rows_of(places, shape, queries)
+    free = np.eye(rows.shape[1])
+    for c in controls:
+        free = free @ null_space(matrix_of(places, shape, c) @ free)
+    spread = free @ np.linalg.inv(free.T @ rows.T @ rows @ free) @ free.T
+    for level in range(3):
+        for subset in all_subsets(shape):
+            m = matrix_of(places, shape, PlaceRange.exact(level, subset, np.zeros(0)))
+            wanted = np.sqrt(np.maximum(np.diag(m @ spread @ m.T), 0.0)).reshape(
+                places.count(level), -1
+            )
+            found = problem.cell_stderr(level, subset)
+            np.testing.assert_allclose(
+                np.repeat(found[:, None], wanted.shape[1], 1), wanted, atol=1e-6
+            )
 
 
 @given(seed=st.integers(0, 2**32 - 1), levels=st.integers(0, 3), shape=st.sampled_from(SHAPES))

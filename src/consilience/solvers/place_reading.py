@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Clique, CliqueVector, Domain
+from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.domain.levels import Level
 from consilience.measurements import (
     BoundControl,
@@ -29,6 +29,7 @@ from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.controls import with_masks
 from consilience.solvers.feasible import masks_of
+from consilience.solvers.place_problem import PlaceProblem
 from consilience.solvers.place_splitting import PlaceState, fit_places
 from consilience.solvers.places import PlaceQuery, PlaceRange, Places
 from consilience.solvers.solution import Solution
@@ -142,6 +143,42 @@ def on_places(
         state=found.state,
         work=VISITS * found.iterations * found.tables.size,
     )
+
+
+def place_stderr(
+    domain: Domain,
+    measured: Measurements,
+    controls: Sequence[BoundControl],
+    region: Clique,
+    asked: Clique,
+) -> Buffer | None:
+    """The standard error of each cell of a table at levels by least squares on the tree, before non-negativity; None where there
+    is no tree, or the region that holds everything measured does not hold the table.
+    """
+    tree = read_tree(domain, measured, controls)
+    named = domain.named(asked)
+    clique = domain.clique(named)
+    if tree is None or not {*clique, tree.attribute} <= set(region):
+        return None
+    others = tuple(a for a in region if a != tree.attribute)
+    if not all(set(c) <= set(region) for c in measured.cliques):
+        return None
+    at = next((a for a in named if domain.clique(a) == (tree.attribute,)), None)
+    level = domain.levels.get(at) if at is not None else None
+    if any(a in domain.levels for a in named if a != at) or (level and level not in tree.levels):
+        return None
+    problem = PlaceProblem(
+        tree.places,
+        domain.shape_of(others),
+        [_query(tree, domain.sizes, others, m) for m in measured if m.clique],
+        [_range(tree, domain, others, c) for c in controls if c.exact],
+        solved=False,
+    )
+    subset = tuple(others.index(a) for a in clique if a != tree.attribute)
+    spread = problem.cell_stderr(tree.level_of(clique, level), subset)
+    shape = [len(spread) if a == at else 1 for a in named]
+    table = np.broadcast_to(spread.reshape(shape), domain.shape_of(named))
+    return table.transpose([named.index(a) for a in asked])
 
 
 def _query(tree: Tree, sizes: Mapping[str, int], others: Clique, m: BoundMeasurement) -> PlaceQuery:

@@ -93,7 +93,8 @@ class Order:
 
 class PlaceProblem:
     """Queries and controls on a tree of places. `a` is the least-squares point of each level that keeps the exact controls,
-    `least` its loss; `free` are the controls that are ranges, all above the leaves.
+    `least` its loss; `free` are the controls that are ranges, and `grouped` the queries on sums of cells, all above the
+    leaves.
     """
 
     def __init__(
@@ -108,22 +109,19 @@ class PlaceProblem:
     ) -> None:
         self.shape = tuple(int(n) for n in shape)
         ranges = [checked_range(places, self.shape, c) for c in controls]
-        # The leaves are repeated where there is nothing above them, and where ranges of theirs need a level above the cells.
-        low = places.last == 0 or any(c.level == places.last and not c.is_exact for c in ranges)
+        # The leaves are repeated where there is nothing above them, and where copies of theirs need a level above the cells.
+        given = [checked_query(places, self.shape, q) for q in queries]
+        self.grouped = [q for q in given if q.groups is not None]
+        copied = [*(c for c in ranges if not c.is_exact), *self.grouped]
+        low = places.last == 0 or any(c.level == places.last for c in copied)
         self._deeper = low
         self.places = places.deeper() if low else places
-        self.queries = [
-            _lowered(checked_query(places, self.shape, q), places, low) for q in queries
-        ]
+        self.queries = [_lowered(q, places, low) for q in given if q.groups is None]
         self.controls = [_lowered(c, places, low and c.is_exact) for c in ranges]
-        if any(q.groups is not None for q in self.queries):
-            raise MeasurementError(
-                "queries on a tree of places must be whole marginals, got one on groups of values; measure the values themselves"
-            )
         if not any(np.isfinite(q.stddev).any() for q in self.queries):
             raise MeasurementError("a reconstruction must have at least one measurement, got none")
         self.components = Components(
-            self.shape, [q.attributes for q in (*self.queries, *self.controls)]
+            self.shape, [q.attributes for q in (*self.queries, *self.controls, *self.grouped)]
         )
         self.cells = self.components.cells
         self._weigh()

@@ -155,7 +155,11 @@ def _meet(
         if step.control.exact
         else _between(counts, np.floor(low + 1e-9), np.ceil(high - 1e-9), group)
     )
-    if wanted is None or (np.bincount(group, wanted) != np.bincount(group, counts)).any():
+    if (
+        wanted is None
+        or (np.bincount(group, wanted) != np.bincount(group, counts)).any()
+        or (share == 1.0 and not _admitted(step.control, wanted))
+    ):
         raise ConsilienceError(
             f"controls must hold together, that of {named} does not agree with others on {within or 'the number of rows'}"
         )
@@ -186,6 +190,12 @@ def _meet(
             "as many rows as the controls say, or measure what ties the impossible cells to the controls"
         )
     return int(lacking.size)
+
+
+def _admitted(control: BoundControl, wanted: Ints) -> bool:
+    """Whether whole numbers are those of the control; one that is not whole admits its neighbours."""
+    low, high = control.low.reshape(-1), control.high.reshape(-1)
+    return bool(((wanted > low - 1) & (wanted < high + 1)).all())
 
 
 def _candidates(cell: Ints, excess: Ints, rng: np.random.Generator) -> Ints:

@@ -20,7 +20,7 @@ from consilience.domain import Buffer, Clique, CliqueVector, Layout
 from consilience.errors import ConsilienceError
 from consilience.kernels.rows import IMPOSSIBLE, accept, lay_back, lay_out, propose
 from consilience.kernels.threads import spread
-from consilience.measurements.controls import BoundControl, bound_controls
+from consilience.measurements.controls import bound_controls
 from consilience.model.controlled_rows import keep_controls
 from consilience.model.impossible import held, mask_on
 from consilience.progress import Progress, Step, quiet
@@ -256,7 +256,7 @@ def sample_rows(
     for k, width in enumerate(widths(n, asked)):
         moves.sweep(codes, width, steps, part=k)
     replaced = 0 if allowed is None else _replace_impossible(allowed, codes, generator)
-    total = _controlled_total(model, controls)
+    total = next((float(c.low.sum()) for c in controls if c.exact), model.total)
     controlled = keep_controls(controls, total, tau, moves.impossible, codes, generator)
     moved = float((codes != drawn).mean()) if asked and n else 0.0
     before = moves.counts(drawn) if asked else moves.counts(codes)
@@ -280,11 +280,6 @@ def sample_rows(
     )
 
 
-def _controlled_total(model: Model, controls: Sequence[BoundControl]) -> float:
-    """The number of records that controls are about."""
-    return next((float(c.low.sum()) for c in controls if c.exact), model.total)
-
-
 def _as_kept(model: Model, rows: Dataset, rng: np.random.Generator) -> SampledRows:
     """The rows that a whole model is, in another order."""
     codes = rows.to_array()[rng.permutation(len(rows))]
@@ -296,12 +291,12 @@ def _as_kept(model: Model, rows: Dataset, rng: np.random.Generator) -> SampledRo
 
 
 def _lay_cells(model: Model, codes: RowCodes, rng: np.random.Generator) -> None:
-    """Give rows the cells of a whole table, each as often as it says; what the table does not hold stays as it was drawn."""
-    region = model.graph.root_cliques[0]
-    counts = np.rint(model.total * model.tau[region]).astype(np.int64)
-    cells = rng.permutation(np.repeat(np.arange(counts.size), counts.reshape(-1)))
-    for a, values in zip(region, np.unravel_index(cells, counts.shape), strict=True):
-        codes[:, model.domain.position(a)] = values
+    """Give rows the cells of whole tables that share nothing, each as often as its table says."""
+    for region in model.graph.root_cliques:
+        counts = np.rint(model.total * model.tau[region]).astype(np.int64)
+        cells = rng.permutation(np.repeat(np.arange(counts.size), counts.reshape(-1)))
+        for a, values in zip(region, np.unravel_index(cells, counts.shape), strict=True):
+            codes[:, model.domain.position(a)] = values
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """Whole numbers: a model whose tables are integers that agree with each other, by one of two roads.
 
-One table holds everything: it is rounded with its sums (solvers/rounding.py). Several tables that overlap: rounding each alone
-would break their agreement, and whether integers that agree exist next to them is a hard question; but the tables of rows agree,
-so as many rows as there are records are drawn, moved towards the tables as always (sampling.py), and counted.
+One measured table holds all others (or tables share no attribute): it is rounded with all its sums (solvers/rounding.py).
+Tables overlap: rounding each alone would break their agreement, and whether integers that agree exist next to all of them is a
+hard question; but the tables of rows agree, so as many rows as there are records are drawn, moved towards the tables as always
+(sampling.py), and counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,17 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.errors import ConsilienceError
-from consilience.measurements.controls import bound_controls
+from consilience.measurements.controls import BoundControl, bound_controls
 from consilience.model.sampling import sample_rows
 from consilience.progress import Progress, Step
 from consilience.records import Dataset
-from consilience.solvers.rounding import round_table, sums_over
+from consilience.solvers.rounding import round_table, sums_over, whole_total
 
 if TYPE_CHECKING:
     from consilience.model.model import Model
 
+SWEEPS = 60
+"""More than rows usually get: these are published, and come nearer by each (docs/whole-numbers.md)."""
 MOST_WANTED = 32
 """Measured tables whose sums are tried for a place beside the levels'."""
 
@@ -70,45 +73,53 @@ class Rounding:
 def whole(model: Model, progress: Progress) -> Model:
     """`Model.whole`."""
     progress(Step("whole numbers", 0))
-    if len(model.graph.root_cliques) == 1:
-        return _rounded(model)
-    return _of_rows(model, progress)
+    controls = bound_controls(model.domain, model.controls)
+    return _rounded(model, controls) if _apart(model) else _of_rows(model, controls, progress)
 
 
-def _rounded(model: Model) -> Model:
-    domain, region = model.domain, model.graph.root_cliques[0]
-    controls = bound_controls(domain, model.controls)
-    outside = next(
-        (c.named for c in controls if not set(domain.clique(c.named)) <= set(region)), None
-    )
-    if outside is not None:
-        raise ConsilienceError(
-            f"whole numbers need every control in the model's table over {region}, got one on {outside}; fit the model with it"
-        )
-    table = model.total * model.tau[region]
+def _apart(model: Model) -> bool:
+    """Whether one measured table holds every other that it shares an attribute with."""
+    roots = model.graph.root_cliques
+    disjoint = sum(map(len, roots)) == len({a for r in roots for a in r})
+    return disjoint and all(len(r) == 1 or model.known.holds(r) for r in roots)
+
+
+def _rounded(model: Model, controls: Sequence[BoundControl]) -> Model:
+    """Each table by itself: no two share an attribute."""
+    domain, total = model.domain, whole_total(controls, model.total)
     measured = sorted(dict.fromkeys(_named(model)), key=lambda k: -domain.size(k))
-    found = round_table(domain, region, table, controls, measured[:MOST_WANTED])
-    kept = (region, *found.sums, ())
-    total = int(found.table.sum())
     tau = CliqueVector(model.graph.layout)
-    for r in model.graph.regions:
-        tau[r][...] = sums_over(domain, region, found.table, r) / total
-    far = {
-        k: _distance(sums_over(domain, region, table, k), sums_over(domain, region, found.table, k))
-        for k in dict.fromkeys(kept)
-    }
-    least = sum(_to_whole(sums_over(domain, region, table, k)) for k in far)
-    made = Rounding("controlled rounding", far, least, found.nearest)
-    return _with(model, tau, total, made)
-
-
-def _of_rows(model: Model, progress: Progress) -> Model:
-    total = round(_total(model))
-    if total < 1:
+    far: dict[Clique, tuple[float, float]] = {}
+    least, nearest, outside = 0.0, True, set(range(len(controls)))
+    records = np.array(float(total))
+    every = [BoundControl((), records, records)] if controls else []
+    for root in model.graph.root_cliques:
+        inside = [i for i, c in enumerate(controls) if set(domain.clique(c.named)) <= set(root)]
+        outside -= set(inside)
+        table = model.total * model.tau[root]
+        wanted = [k for k in measured if set(domain.clique(k)) <= set(root)]
+        held = [*(controls[i] for i in inside), *every]
+        found = round_table(domain, root, table, held, wanted[:MOST_WANTED])
+        for r in model.graph.regions:
+            if set(r) <= set(root):
+                tau[r][...] = sums_over(domain, root, found.table, r) / total
+        for k in dict.fromkeys((root, *found.sums, ())):
+            fitted = sums_over(domain, root, table, k)
+            far[k] = _distance(fitted, sums_over(domain, root, found.table, k))
+            least += _to_whole(fitted)
+        nearest = nearest and found.nearest
+    if outside:
         raise ConsilienceError(
-            f"whole numbers need a total of at least one record, got {model.total:g}"
+            f"whole numbers need every control inside a table of the model, got one on {controls[min(outside)].named}; fit the "
+            "model with it"
         )
-    rows = sample_rows(model, total, 0, progress=progress).data
+    return _with(model, tau, total, Rounding("controlled rounding", far, least, nearest))
+
+
+def _of_rows(model: Model, controls: Sequence[BoundControl], progress: Progress) -> Model:
+    total = whole_total(controls, model.total)
+    # Rows of one distribution are moved too: it is the measured tables that shall be near, not every cell of their joint.
+    rows = sample_rows(model, total, 0, sweeps=SWEEPS, progress=progress).data
     counts = rows.marginals(model.graph.regions)
     tau = CliqueVector(model.graph.layout, counts.values / total)
     tables = {c: model.total * model.known.table(c) for c in model.known.cliques}
@@ -117,16 +128,9 @@ def _of_rows(model: Model, progress: Progress) -> Model:
     return _with(model, tau, total, Rounding("rows", far, least, rows=rows))
 
 
-def _total(model: Model) -> float:
-    controls = bound_controls(model.domain, model.controls)
-    return next((float(c.low.sum()) for c in controls if c.exact), model.total)
-
-
 def _with(model: Model, tau: CliqueVector, total: int, made: Rounding) -> Model:
-    """The model with other tables; what was fitted to the old ones for later answers is made again when it is needed."""
-    return replace(
-        model, tau=tau, total=float(total), rounding=made, tree=None, kept=None, state=None
-    )
+    """The model with other tables. Replicates and the backbone stay: errors, and other numbers of rows, are the fit's."""
+    return replace(model, tau=tau, total=float(total), rounding=made, state=None)
 
 
 def _named(model: Model) -> list[Clique]:

@@ -61,7 +61,7 @@ def round_table(
     controls: hold exactly. wanted: further sums to be kept within one, the most wanted first, as far as two lines hold them.
     """
     limits = [_whole_limits(c) for c in controls]
-    total = _whole_total(limits, float(table.sum()))
+    total = whole_total(limits, float(table.sum()))
     if limits:
         limits.append(BoundControl((), np.array(float(total)), np.array(float(total))))
         table = _scaled(domain, clique, table, limits)
@@ -119,8 +119,9 @@ def _whole_limits(control: BoundControl) -> BoundControl:
     return BoundControl(control.named, low, high)
 
 
-def _whole_total(limits: Sequence[BoundControl], total: float) -> int:
-    exact = next((c for c in limits if c.exact), None)
+def whole_total(controls: Sequence[BoundControl], total: float) -> int:
+    """The number of records: what exact controls say, else the whole number next to the total."""
+    exact = next((c for c in controls if c.exact), None)
     found = round(total) if exact is None else round(float(exact.low.sum()))
     if found < 1:
         raise ConsilienceError(f"whole numbers need a total of at least one record, got {total:g}")

@@ -93,6 +93,12 @@ def judged(
         right.append(np.zeros(int(barred.sum())))
     less = [-np.eye(n)] if nonnegative else []
     bound = [np.zeros(n)] if nonnegative else []
+    for c in controls:
+        if not c.is_exact:
+            most = np.isfinite(c.high.reshape(-1))
+            m = matrix_of(places, shape, c)
+            less += [-m, m[most]]
+            bound += [-c.low.reshape(-1), c.high.reshape(-1)[most]]
     a = np.vstack([*equal, *less, np.zeros((0, n))])
     count = sum(len(e) for e in equal)
     if count:  # rows that repeat each other are left to the judge as they are
@@ -116,6 +122,10 @@ def judged(
 
 def truth_of(places: Places, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     return rng.poisson(rng.gamma(0.4, 6.0, size=(places.leaves, int(np.prod(shape))))).astype(float)
+
+
+def truth_at(places: Places, shape, truth, level, subset) -> np.ndarray:  # type: ignore[no-untyped-def]
+    return level_matrix(places, level) @ truth @ marginal_matrix(shape, subset).T
 
 
 SHAPES = [(), (3,), (2, 3), (2, 2, 3)]
@@ -179,6 +189,33 @@ def exact(
     return PlaceRange.exact(
         level, subset, level_matrix(places, level) @ truth @ marginal_matrix(shape, subset).T
     )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ranges_are_kept_and_the_optimum_is_the_judges(seed: int) -> None:
+    """At every level, the leaves' own among them, beside exact totals and impossible cells."""
+    rng = np.random.default_rng(seed)
+    shape = (2, 3)
+    places = random_places(rng, 2)
+    truth = truth_of(places, shape, rng)
+    queries = measured(places, shape, truth, rng)
+    possible = rng.random(6) < 0.8
+    possible[0] = True
+    truth = truth * possible
+    controls = [PlaceRange.exact(0, (), truth_at(places, shape, truth, 0, ()))]
+    for level, subset in [(1, (0,)), (2, ()), (0, (1,))][: 1 + seed % 3]:
+        inside = truth_at(places, shape, truth, level, subset)
+        controls.append(PlaceRange(level, subset, np.floor(inside * 0.9), np.ceil(inside * 1.05)))
+    found = fit_places(places, shape, queries, controls, possible=possible, tolerance=1e-7)
+    _, value = judged(places, shape, queries, controls, possible)
+    assert found.status.converged
+    assert found.violation < 1e-8
+    assert found.bound <= value * (1 + 1e-6) + 1e-7
+    assert found.objective == pytest.approx(value, rel=1e-5, abs=1e-5)
+    for c in controls:
+        sums = level_matrix(places, c.level) @ found.tables @ marginal_matrix(shape, c.attributes).T
+        assert (sums >= c.low - 1e-7).all()
+        assert (sums <= c.high + 1e-7).all()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -301,10 +338,6 @@ REFUSED = {
     "groups": (
         lambda: fit_places(TREE, (2,), [PlaceQuery(2, (0,), np.ones(3), groups=np.zeros(2, int))]),
         "must be whole marginals, got one on groups",
-    ),
-    "a range": (
-        lambda: fit_places(TREE, (2,), [LEAVES], [PlaceRange(0, (), np.zeros(1), np.ones(1))]),
-        "must be exact, got a range",
     ),
     "wrong mask": (
         lambda: fit_places(TREE, (2,), [LEAVES], possible=np.ones(5, bool)),

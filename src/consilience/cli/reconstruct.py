@@ -15,7 +15,7 @@ from consilience.release import write_release
 from consilience.release.facts import common_facts
 from consilience.release.folder import check_target
 from consilience.release.noisy import evidence_of_tables
-from consilience.release.registry import fit_named, with_possible
+from consilience.release.registry import fit_named, with_stated
 from consilience.release.standard_errors import chosen_method, errors_of
 
 README = """Consistent tables made by Consilience {version} from {count} noisy tables that were given to it.
@@ -67,7 +67,7 @@ def reconstruct_command(
     output = Output(quiet, as_json)
     check_target(out)
     evidence = evidence_of_tables(tables, schema_path, stddev, noise)
-    fit = with_possible(fit_named(settings, LeastSquares()), evidence.schema)
+    fit = with_stated(fit_named(settings, LeastSquares()), evidence.schema)
     with output.working("reconstructing") as progress:
 
         def watch(step: Step) -> None:

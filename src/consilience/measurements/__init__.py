@@ -1,6 +1,13 @@
 """Measurements of marginals, linear queries, the total, and losses."""
 
-from consilience.measurements.controls import BoundControl, Bounds, Control, Exact, bound_controls
+from consilience.measurements.controls import (
+    BoundControl,
+    Bounds,
+    Control,
+    Exact,
+    bound_controls,
+    public_total,
+)
 from consilience.measurements.custom import CustomLoss, jax_loss
 from consilience.measurements.loss import BoundLoss, Loss
 from consilience.measurements.losses import AbsoluteLoss, Separable, SquaredLoss
@@ -40,4 +47,5 @@ __all__ = [
     "bound_controls",
     "estimate_total",
     "jax_loss",
+    "public_total",
 ]

@@ -106,6 +106,19 @@ def bound_controls(domain: Domain, controls: Sequence[Control]) -> tuple[BoundCo
     return tuple(control.bind(domain) for control in controls)
 
 
+def public_total(controls: Sequence[Control], total: float | None) -> float | None:
+    """The number of records that exact controls add up to, or the given one; all must be the same."""
+    for control in controls:
+        if isinstance(control, Exact):
+            own = float(control.values.sum())
+            if total is not None and abs(own - total) > 1e-9 * max(1.0, abs(total)):
+                raise MeasurementError(
+                    f"exact controls must add up to one total, got {own:g} for {control.attributes} where {total:g} is known"
+                )
+            total = own if total is None else total
+    return total
+
+
 def _numbers(names: tuple[str, ...], given: Any) -> Buffer:
     found = np.array(given)
     if found.dtype.kind not in "iuf":

@@ -36,7 +36,7 @@ MOST_ENTRIES = 1 << 22
 def closed_form_holds(model: Model) -> bool:
     """Whether the fit is plain least squares: identity queries, no prior, no cell near zero, everything determined."""
     fit = model.fit
-    if fit is None or not fit.closed_form or fit.possible or _first_query(model) is not None:
+    if fit is None or not fit.closed_form or fit.stated or _first_query(model) is not None:
         return False
     precision = _Precisions(model)
     for i in model.graph.roots:

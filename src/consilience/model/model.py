@@ -456,12 +456,13 @@ class Model:
     @property
     def controls(self) -> tuple[Control, ...]:
         """What is public without noise, and holds in every table and row."""
-        return tuple(getattr(self.fit, "controls", ()))
+        return () if self.fit is None else tuple(self.fit.controls)
 
     @cached_property
     def known(self) -> PseudoMarginals:
         """The tables as questions see them."""
-        return trusted(self.graph, self.tau, self.cliques, self.masks)
+        stated = () if self.fit is None else self.fit.stated
+        return trusted(self.graph, self.tau, self.cliques, stated)
 
 
 def _gap(d: Diagnostics) -> str:

@@ -42,7 +42,7 @@ from consilience.release.paid import Paid, check_unpaid, paid_for, read_unfinish
 from consilience.release.registry import (
     USUAL,
     from_record,
-    keep_impossible,
+    keep_stated,
     named,
     to_record,
     with_settings,
@@ -219,7 +219,7 @@ class Order:
         wanted = getattr(mechanism, "workload", None) if tables is None else tables
         if wanted is not None:
             wanted = Workload(schema.domain, wanted)
-        return cls(schema, keep_impossible(mechanism, schema), budget, wanted, errors, whole)
+        return cls(schema, keep_stated(mechanism, schema), budget, wanted, errors, whole)
 
     @property
     def cells(self) -> int:

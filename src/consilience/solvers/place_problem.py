@@ -92,7 +92,9 @@ class Order:
 
 
 class PlaceProblem:
-    """Queries and exact controls on a tree of places. `a` is the least-squares point of each level, `least` its loss."""
+    """Queries and controls on a tree of places. `a` is the least-squares point of each level that keeps the exact controls,
+    `least` its loss; `free` are the controls that are ranges, all above the leaves.
+    """
 
     def __init__(
         self,
@@ -104,19 +106,17 @@ class PlaceProblem:
     ) -> None:
         self.given = places
         self.shape = tuple(int(n) for n in shape)
-        shift = 0 if places.last else 1
-        if shift:
-            places = Places(places.roots, [np.arange(places.roots)])
-        self.places = places
-        self.queries = [_moved(checked_query(self.given, self.shape, q), shift) for q in queries]
-        self.controls = [_moved(checked_range(self.given, self.shape, c), shift) for c in controls]
+        ranges = [checked_range(places, self.shape, c) for c in controls]
+        # The leaves are repeated where there is nothing above them, and where ranges of theirs need a level above the cells.
+        low = places.last == 0 or any(c.level == places.last and not c.is_exact for c in ranges)
+        self.places = places.deeper() if low else places
+        self.queries = [
+            _lowered(checked_query(places, self.shape, q), places, low) for q in queries
+        ]
+        self.controls = [_lowered(c, places, low and c.is_exact) for c in ranges]
         if any(q.groups is not None for q in self.queries):
             raise MeasurementError(
                 "queries on a tree of places must be whole marginals, got one on groups of values; measure the values themselves"
-            )
-        if any(not c.is_exact for c in self.controls):
-            raise ConsilienceError(
-                "controls on a tree of places must be exact, got a range; leave it out"
             )
         if not any(np.isfinite(q.stddev).any() for q in self.queries):
             raise MeasurementError("a reconstruction must have at least one measurement, got none")
@@ -135,6 +135,11 @@ class PlaceProblem:
 
     def count(self, level: int) -> int:
         return self.places.count(level)
+
+    @property
+    def total(self) -> float:
+        """Of the least-squares tables."""
+        return max(1.0, abs(float(self.a[0].sum())))
 
     # -- compiling ------------------------------------------------------------------------------------------
 
@@ -190,6 +195,7 @@ class PlaceProblem:
         """`fixed[l]`: the components that exact controls determine at level l; `controls_at` whose they are."""
         self.fixed = [np.zeros(len(self.components), bool) for _ in range(self.last + 1)]
         self.exact = [c for c in self.controls if c.is_exact]
+        self.free = [c for c in self.controls if not c.is_exact]
         self._new: list[NDArray[np.bool_]] = []
         for c in self.exact:
             new = self.components.inside(c.attributes) & ~self.fixed[c.level]
@@ -244,8 +250,8 @@ class PlaceProblem:
         self.total_variance = gains.root_variance[:, total]
         extra = [self._information(l) for l in range(self.last + 1)]
         for l in range(self.last):
-            self._operate(extra[l], np.arange(len(extra[l])), gains.own[l])
-        self._operate(extra[-1], self.order.kind, gains.leaf_own)
+            self.operate(extra[l], np.arange(len(extra[l])), gains.own[l])
+        self.operate(extra[-1], self.order.kind, gains.leaf_own)
         self._control(extra)
         passes = Passes(self)
         leaves = extra[-1]
@@ -263,7 +269,8 @@ class PlaceProblem:
         self._check_controls()
         self.least = self.loss(self.a)
 
-    def _operate(self, tables: Buffer, which: NDArray[np.int64], rows: Buffer) -> None:
+    def operate(self, tables: Buffer, which: NDArray[np.int64], rows: Buffer) -> None:
+        """Each table by its operator rows[which[i]], in place."""
         spread(
             kernels.operate_rows, len(tables), tables.size, tables, which, rows, self.components.averages
         )  # fmt: skip
@@ -290,7 +297,7 @@ class PlaceProblem:
                 wide = self.components.spread(values, c.attributes)
                 table = np.ascontiguousarray(wide).reshape(-1, self.cells)
                 table = table.copy() if not table.flags.owndata else table
-                self._operate(table, np.zeros(len(table), np.int64), row)
+                self.operate(table, np.zeros(len(table), np.int64), row)
                 extra[c.level] += table
 
     def _check_controls(self) -> None:
@@ -396,5 +403,6 @@ def _narrow(
     held[key] = low, high
 
 
-def _moved(given: Given, shift: int) -> Given:
-    return replace(given, level=given.level + shift) if shift else given
+def _lowered(given: Given, places: Places, deeper: bool) -> Given:
+    """What is about the leaves is about their copies, if they have such."""
+    return replace(given, level=given.level + 1) if deeper and given.level == places.last else given

@@ -7,7 +7,7 @@ the tree (place_splitting.py) takes the place of splitting on cliques: the same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from consilience.domain import Clique, CliqueVector, Domain
 from consilience.domain.levels import Level
 from consilience.measurements import (
+    BoundControl,
     BoundMeasurement,
     Coarsened,
     Identity,
@@ -26,6 +27,7 @@ from consilience.measurements import (
 )
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.controls import with_masks
 from consilience.solvers.feasible import masks_of
 from consilience.solvers.place_splitting import PlaceState, fit_places
 from consilience.solvers.places import PlaceQuery, PlaceRange, Places
@@ -51,11 +53,15 @@ class Tree:
         return self.places.last if named is None else self.levels.index(named)
 
 
-def read_tree(domain: Domain, measured: Measurements) -> Tree | None:
-    """The one attribute that is measured at levels, as a tree; None where there is none, or several, or more is asked."""
+def read_tree(
+    domain: Domain, measured: Measurements, controls: Sequence[BoundControl] = ()
+) -> Tree | None:
+    """The one attribute that is measured or controlled at levels, as a tree; None where there is none, or several, or more is
+    asked.
+    """
     if not domain.levels:
         return None
-    used: dict[str, Level] = {}
+    used = {a: domain.levels[a] for c in controls for a in c.named if a in domain.levels}
     for query in measured.queries.values():
         if not (isinstance(query, Coarsened) and isinstance(query.of, Identity)):
             return None
@@ -86,10 +92,11 @@ def on_places(
     iterations: int | None = None,
     state: Any = None,
     possible: Mapping[Any, Any] | None = None,
+    controls: Sequence[BoundControl] = (),
     progress: Progress | None = None,
 ) -> Solution | None:
     """Least squares on the tree that the measurements are; None where they are none, or no region holds all of it."""
-    tree = read_tree(loss.domain, loss.measurements)
+    tree = read_tree(loss.domain, loss.measurements, controls)
     if tree is None or len(graph.root_cliques) != 1:
         return None
     region = graph.root_cliques[0]
@@ -98,19 +105,23 @@ def on_places(
     shape = loss.domain.shape_of(others)
     queries = [_query(tree, loss.domain.sizes, others, m) for m in loss.measurements if m.clique]
     total = PlaceRange.exact(0, (), np.array([[loss.total]]))
+    ranges = [_range(tree, loss.domain, others, c) for c in controls]
     mask = None
-    if possible:
-        allowed = np.moveaxis(masks_of(graph, possible)[region] > 0, axis, 0)
+    masks = with_masks(loss.domain, possible or {}, controls)
+    if masks:
+        allowed = np.moveaxis(masks_of(graph, masks)[region] > 0, axis, 0)
         mask = allowed.reshape(allowed.shape[0], -1)
     found = fit_places(
         tree.places,
         shape,
         queries,
-        [total],
+        [total, *ranges],
         possible=mask,
         tolerance=tolerance,
         iterations=iterations,
-        state=state if isinstance(state, PlaceState) and _fits(state, tree, shape) else None,
+        state=state
+        if isinstance(state, PlaceState) and _fits(state, tree, shape, ranges)
+        else None,
         progress=progress,
     )
     tau = CliqueVector(graph.layout)
@@ -147,8 +158,27 @@ def _query(tree: Tree, sizes: Mapping[str, int], others: Clique, m: BoundMeasure
     return PlaceQuery(level, subset, values, m.stddev)
 
 
-def _fits(state: PlaceState, tree: Tree, shape: tuple[int, ...]) -> bool:
-    return state.v.size == tree.places.leaves * prod(shape)
+def _range(tree: Tree, domain: Domain, others: Clique, control: BoundControl) -> PlaceRange:
+    """A control as rows of ranges, one for each place of its level."""
+    clique = domain.clique(control.named)
+    subset = tuple(others.index(a) for a in clique if a != tree.attribute)
+    level, axis = 0, None
+    if tree.attribute in clique:
+        axis = clique.index(tree.attribute)
+        level = tree.level_of(clique, domain.levels.get(control.named[axis]))
+    places = tree.places.count(level)
+    ends = [
+        (end if axis is None else np.moveaxis(end, axis, 0)).reshape(places, -1)
+        for end in (control.low, control.high)
+    ]
+    return PlaceRange(level, subset, ends[0], ends[0] if control.exact else ends[1])
+
+
+def _fits(
+    state: PlaceState, tree: Tree, shape: tuple[int, ...], ranges: Sequence[PlaceRange]
+) -> bool:
+    sizes = [r.low.size for r in ranges if not r.is_exact]
+    return state.v.size == tree.places.leaves * prod(shape) and sizes == [v.size for v in state.ranges]  # fmt: skip
 
 
 def _of_the_total(loss: SquaredLoss) -> float:

@@ -2,7 +2,8 @@
 
 With a the least-squares point the loss is f(x) = f(a) + |x - a|^2 / 2 in the metric of the precisions, so that an iteration is
 z = max(v, 0), x = a + the solve with information rho (2z - v - a) at every leaf, v += 1.6 (x - z): one visit of each leaf
-(kernels/places.py). A check gives a lower bound and a feasible point: the roots' tables of x, shared out level by level.
+(kernels/places.py). A check gives a lower bound and a feasible point: the roots' tables of x, shared out level by level. A range
+of a marginal above the leaves has a copy of that marginal, which takes turns with the solve as cells do.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, sqrt
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer
 from consilience.kernels import places as kernels
-from consilience.kernels.place_sharing import rake_rows, share_down
+from consilience.kernels.place_sharing import LAST_RAKES, MOST_RAKES, rake_rows, share_down
 from consilience.kernels.threads import spread
 from consilience.loop import Check, Goal, iterate
 from consilience.progress import Progress
@@ -30,16 +32,19 @@ PENALTY = 10.0
 """The first penalty, in units of a leaf's precision: thousands of leaves share one multiplier at the top, so it is large."""
 CHECK, MOST_CHANGES = 10, 20
 DEFAULT_ITERATIONS = 20_000
+CLOSE = 1e-12
+"""A range that is left by less of the total holds."""
 FLOOR = 1e-9
 """Losses below this are as good as zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlaceState:
-    """What a continued solve needs: the leaves' buffer in the order of the tree, and the penalty."""
+    """What a continued solve needs: the leaves' buffer in the order of the tree, the penalty, the buffers of ranges."""
 
     v: Buffer
     rho: float
+    ranges: tuple[Buffer, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,9 +122,11 @@ def solve(
         progress=progress,
     )
     last = run.state
+    if last.violation > CLOSE * problem.total:
+        last.certify(LAST_RAKES)
     found = PlaceSolution(
         problem.order.back(last.out, problem.last), last.objective, min(last.bound, last.objective), last.violation,
-        run.iterations, perf_counter() - began, run.status, PlaceState(last.v, last.rho),
+        run.iterations, perf_counter() - began, run.status, last.state,
     )  # fmt: skip
     if iterations is not None and found.gap <= tolerance:
         return replace(found, status=CONVERGED)
@@ -127,6 +134,43 @@ def solve(
         status = out_of_iterations(run.iterations, found.gap, tolerance, Goal.GAP)
         return replace(found, status=status)
     return found
+
+
+class _RangeCopy:
+    """The marginals of one level that must lie in a range: their copy v, z = v clipped, and what they tell the solve."""
+
+    def __init__(self, problem: PlaceProblem, control: PlaceRange, v: Buffer | None) -> None:
+        self.level, self.subset = control.level, control.attributes
+        self.parts = problem.components
+        take = problem.order.take
+        self.low, self.high = (take(end, self.level) for end in (control.low, control.high))
+        self.base = self.parts.sums(problem.a[self.level], self.subset)
+        self.ratio = first_ratio(problem, control)
+        self.v = self.base.copy() if v is None else v.copy()
+
+    def penalty(self, rho: float) -> Any:
+        """Precision that the copy adds to its level, component by component."""
+        return rho * self.ratio * self.parts.copies(self.subset) * self.parts.inside(self.subset)
+
+    @property
+    def z(self) -> Buffer:
+        return np.clip(self.v, self.low, self.high)
+
+    def information(self, rho: float) -> Any:
+        """M' rho (2z - v - M a), spread over the cells of each place's table."""
+        told = rho * self.ratio * (2.0 * self.z - self.v - self.base)
+        return self.parts.spread(told, self.subset).reshape(len(told), -1)
+
+    def sums(self, est: Buffer) -> Buffer:
+        """The marginals of x, from x - a."""
+        return self.base + self.parts.sums(est, self.subset)
+
+    def step(self, est: Buffer) -> None:
+        self.v += RELAX * (self.sums(est) - self.z)
+
+    def rescale(self, factor: float) -> None:
+        z = self.z
+        self.v = z + (self.v - z) / factor
 
 
 class _Working:
@@ -142,12 +186,23 @@ class _Working:
         self.changes = 0
         self.shared = [np.empty_like(x) for x in problem.a[:-1]]
         self.ranges = problem.ranges()
+        kept = (None,) * len(problem.free) if warm is None else warm.ranges
+        self.copies = [_RangeCopy(problem, c, v) for c, v in zip(problem.free, kept, strict=True)]
         self.weigh(first_penalty(problem) if warm is None else warm.rho)
         self._sum_leaves()
 
+    @property
+    def state(self) -> PlaceState:
+        return PlaceState(self.v, self.rho, tuple(copy.v for copy in self.copies))
+
     def weigh(self, rho: float) -> None:
         self.rho = rho
-        self.gains = self.problem.gains(rho)
+        more = None
+        if self.copies:
+            more = [np.zeros_like(p) for p in self.problem.precision]
+            for copy in self.copies:
+                more[copy.level] += copy.penalty(rho)
+        self.gains = self.problem.gains(rho, more)
 
     @property
     def leaves(self) -> kernels.Leaves:
@@ -167,8 +222,23 @@ class _Working:
     def _sum_leaves(self) -> None:
         self._sweep(0.0)
 
+    def _solve(self) -> None:
+        """The passes above the leaves, with what ranges tell."""
+        extra = None
+        if self.copies:
+            extra = [np.zeros_like(x) for x in self.shared]
+            for copy in self.copies:
+                extra[copy.level] += copy.information(self.rho)
+            for level in {copy.level for copy in self.copies}:
+                self.problem.operate(
+                    extra[level], np.arange(len(extra[level])), self.gains.own[level]
+                )
+        self.passes.run(self.gains, extra)
+
     def step(self) -> None:
-        self.passes.run(self.gains)
+        self._solve()
+        for copy in self.copies:
+            copy.step(self.passes.est[copy.level])
         self._sweep(RELAX)
 
     def rescale(self, factor: float) -> None:
@@ -176,32 +246,52 @@ class _Working:
         spread(
             kernels.rescale, len(self.v), self.v.size, 1.0 / factor, self.v, self.problem.mask
         )  # fmt: skip
+        for copy in self.copies:
+            copy.rescale(factor)
         self.weigh(self.rho * factor)
         self._sum_leaves()
 
     # -- the check ------------------------------------------------------------------------------------------
 
-    def certify(self) -> tuple[float, float]:
-        """Set objective, bound, violation and the feasible tables; the two residuals."""
+    def certify(self, rakes: int = MOST_RAKES) -> tuple[float, float]:
+        """Set objective, bound, violation and the feasible tables; the two residuals. rakes: rounds to meet ranges in."""
         problem = self.problem
-        self.passes.run(self.gains)
-        worst = self._share_above()
+        self._solve()
+        push, along, held = self._push()
+        worst = self._share_above(rakes)
         stats = np.empty((problem.count(problem.last - 1), kernels.STATS))
         spread(
             kernels.certify, len(stats), self.v.size, self.rho, RELAX, self.leaves, self.passes.left[-1],
-            np.zeros((0, problem.cells)), self.shared[-1], self.ranges[-1], problem.components.averages, stats,
+            push, self.shared[-1], self.ranges[-1], rakes, problem.components.averages, stats,
         )  # fmt: skip
         primal, dual, slope, term, _, _, energy, _ = stats.sum(axis=0).tolist()
         self.violation = max(worst, float(stats[:, 7].max()))
         self.objective = problem.least + 0.5 * (energy + self._energy_above())
-        bound = problem.least + 0.5 * slope + term
+        bound = problem.least + 0.5 * (slope + along) + term + held
         lowest = float(stats[:, 4].min())
         if lowest < 0.0:
             bound += lowest * self._most_mass()
         self.bound = max(self.bound, bound)
         return sqrt(primal), sqrt(dual)
 
-    def _share_above(self) -> float:
+    def _push(self) -> tuple[Buffer, float, float]:
+        """What ranges add to the bound: e = rho (z - M x) on all leaves below each parent of leaves, <g, M (x - a)> with
+        g = rho (2z - v - M x), and rho <v - z, M x - z>, from 0 >= rho <v - z, M x' - z> for every x' in the range.
+        """
+        problem, along, held = self.problem, 0.0, 0.0
+        if not self.copies:
+            return np.zeros((0, problem.cells)), along, held
+        push = [np.zeros_like(x) for x in self.shared]
+        for copy in self.copies:
+            x, z, rho = copy.sums(self.passes.est[copy.level]), copy.z, self.rho * copy.ratio
+            along += rho * float(((2.0 * z - copy.v - x) * (x - copy.base)).sum())
+            held += rho * float(((copy.v - z) * (x - z)).sum())
+            push[copy.level] += problem.components.spread(rho * (z - x), copy.subset).reshape(len(x), -1)  # fmt: skip
+        for level in range(1, problem.last):
+            push[level] += push[level - 1][problem.order.parent[level]]
+        return push[-1], along, held
+
+    def _share_above(self, rakes: int) -> float:
         """Feasible tables of every level above the leaves, from the roots down; the largest distance to a range."""
         problem, order, worst = self.problem, self.problem.order, 0.0
         for l, shared in enumerate(self.shared):
@@ -211,11 +301,11 @@ class _Working:
             many = len(shared) if l == 0 else len(self.shared[l - 1])
             off = np.zeros(many)
             if l == 0:
-                rake_rows(0, many, shared, problem.room[0], self.ranges[0], off)
+                rake_rows(0, many, shared, problem.room[0], self.ranges[0], rakes, off)
             else:
                 spread(
                     share_down, many, shared.size, order.first[l - 1], self.shared[l - 1], shared,
-                    problem.room[l], self.ranges[l], off,
+                    problem.room[l], self.ranges[l], rakes, off,
                 )  # fmt: skip
             worst = max(worst, float(off.max()))
         return worst
@@ -262,6 +352,16 @@ class _PlaceSplitting:
             state.rescale(float(np.clip(sqrt(ratio), 0.5, 2.0)))
             state.changes += 1
         return found
+
+
+def first_ratio(problem: PlaceProblem, control: PlaceRange) -> float:
+    """The penalty of a range over that of cells: as its level's precision is to a leaf's, and no less than one leaf's."""
+    seen = problem.components.inside(control.attributes)
+    copies = problem.components.copies(control.attributes)
+    level = float(problem.precision[control.level][:, seen].mean()) / copies
+    leaf = float(problem.precision[-1].mean())
+    share = problem.count(control.level) / problem.count(problem.last)
+    return max(level, leaf * share / copies) / max(leaf, 1e-300)
 
 
 def first_penalty(problem: PlaceProblem) -> float:

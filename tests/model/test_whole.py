@@ -255,6 +255,23 @@ def test_any_chain_of_controls_is_met(seed):
         assert np.array_equal(found.marginal(c), data.marginal(c)), c
 
 
+def test_impossible_cells_stay_empty_in_whole_tables_and_controlled_rows():
+    drawn = people(CYCLE, 900, 3).to_array()
+    allowed = np.ones((4, 5), bool)
+    allowed[[0, 1, 3], [4, 0, 2]] = False
+    data = cs.Dataset(drawn[allowed[drawn[:, 0], drawn[:, 1]]], CYCLE)
+    n, possible = len(data), {("a", "b"): allowed}
+    assert n < 900
+    controls = [cs.Exact(c, data.marginal(c)) for c in "abcd"]
+    fit = cs.LeastSquares(consistency="local", controls=controls, possible=possible)
+    model = cs.reconstruct(CYCLE, measured(data, PAIRS, 4.0, 4), fit=fit)
+    rows, whole = model.sample(n, 1), model.whole()
+    for found in (rows.marginal(("a", "b")), whole.marginal(("a", "b"))):
+        assert not found[~possible["a", "b"]].any()
+    for c in "abcd":
+        assert np.array_equal(rows.marginal(c), data.marginal(c))
+
+
 def test_bounds_hold_in_rows(cycle):
     model = with_controls(cycle, cs.Bounds("d", 100, 180), cs.Bounds("a", 0, 250))
     rows = model.sample(800, 1)

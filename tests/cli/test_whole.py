@@ -62,3 +62,30 @@ def test_given_tables_become_whole(place: Path):
     model = read_release(place / "again").model
     table = model.marginal(("sex", "age"))
     assert np.array_equal(table, np.rint(table))
+
+
+def public(place: Path, women: str) -> None:
+    schema = place / "people.toml"
+    said = f'\n[[controls]]\ncolumns = ["sex"]\nexact = [["F", {women}], ["M", 203]]\n'
+    schema.write_text(schema.read_text(encoding="utf-8") + said, encoding="utf-8")
+
+
+@pytest.mark.parametrize("workload", ["age,sex", "2"])
+def test_public_totals_hold_in_whole_tables_and_rows(place: Path, workload):
+    public(place, "197")
+    done = run("release", "people.csv", *WORDS, "--workload", workload, "--whole", "--out", "whole")
+    assert done.exit_code == 0, done.output
+    model = read_release(place / "whole").model
+    assert sorted(model.marginal("sex").tolist())[-2:] == [197, 203]
+    for rows in (400, 800):
+        assert sorted(model.sample(rows, 2).marginal("sex"))[-2:] == [197 * rows / 400, 203 * rows / 400]  # fmt: skip
+
+
+def test_public_totals_that_are_not_whole_are_refused_before_anything_is_spent(place: Path):
+    public(place, "197.5")
+    words = ("--workload", "2", "--ledger", "people.ledger", "--out", "whole")
+    done = run("release", "people.csv", *WORDS, *words, "--whole")
+    assert done.exit_code == 2
+    assert "give it in whole numbers" in done.output
+    assert not (place / "people.ledger").exists()
+    assert not list(place.glob("whole*"))

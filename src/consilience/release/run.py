@@ -30,6 +30,7 @@ from consilience.errors import (
     ReleaseError,
     UncountedWarning,
 )
+from consilience.measurements.controls import bound_controls
 from consilience.mechanisms import Auto, Calibrated, CalibratedAdaptive, Mechanism, Release, Source
 from consilience.mechanisms.mechanism import Tape, check_budget
 from consilience.privacy import Budget, Ledger, NoiseSource
@@ -48,6 +49,7 @@ from consilience.release.registry import (
     with_settings,
 )
 from consilience.release.standard_errors import check_errors, chosen_method, errors_of
+from consilience.solvers.rounding import whole_limits
 
 Say = Callable[[str], None]
 """Takes a line for the person who makes the release; none of it is in the folder."""
@@ -219,7 +221,11 @@ class Order:
         wanted = getattr(mechanism, "workload", None) if tables is None else tables
         if wanted is not None:
             wanted = Workload(schema.domain, wanted)
-        return cls(schema, keep_stated(mechanism, schema), budget, wanted, errors, whole)
+        kept = keep_stated(mechanism, schema)
+        if whole:
+            for control in bound_controls(schema.domain, kept.fit.controls):
+                whole_limits(control)
+        return cls(schema, kept, budget, wanted, errors, whole)
 
     @property
     def cells(self) -> int:

@@ -60,7 +60,7 @@ def round_table(
 
     controls: hold exactly. wanted: further sums to be kept within one, the most wanted first, as far as two lines hold them.
     """
-    limits = [_whole_limits(c) for c in controls]
+    limits = [whole_limits(c) for c in controls]
     total = whole_total(limits, float(table.sum()))
     if limits:
         limits.append(BoundControl((), np.array(float(total)), np.array(float(total))))
@@ -106,7 +106,7 @@ def sums_over(domain: Domain, clique: Clique, table: NDArray[np.generic], named:
 # -- controls --------------------------------------------------------------------------------------
 
 
-def _whole_limits(control: BoundControl) -> BoundControl:
+def whole_limits(control: BoundControl) -> BoundControl:
     """The whole numbers between both ends."""
     low, high = np.ceil(control.low - 1e-9), np.floor(control.high + 1e-9)
     wrong = low > high

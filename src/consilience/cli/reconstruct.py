@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from consilience.cli.options import fit_option, time_limit_option
+from consilience.cli.options import fit_option, time_limit_option, whole_option
 from consilience.cli.output import Output, json_option, quiet_option
 from consilience.fits import LeastSquares, Planned, reconstruct
 from consilience.progress import Step
@@ -38,6 +38,7 @@ What protects the people in them is the noise that was in those tables; this add
 @click.option("--memory", default="2 GB", show_default=True)
 @time_limit_option
 @fit_option
+@whole_option
 @json_option
 @quiet_option
 def reconstruct_command(
@@ -47,6 +48,7 @@ def reconstruct_command(
     stddev: float | None,
     noise: str,
     total: float | None,
+    whole: bool,
     as_json: bool,
     quiet: bool,
     **settings: Any,
@@ -77,6 +79,9 @@ def reconstruct_command(
         model = reconstruct(evidence.schema.domain, evidence.measurements, total, fit, watch)
         errors, refits, why = chosen_method(model, "auto")
         model = model.lasting(refits, progress)
+        if whole:
+            model = model.whole(progress)
+            output.say(str(model.rounding).partition("\n")[0])
         found = errors_of(model, list(model.cliques), errors, progress)
     if why:
         output.say(why)

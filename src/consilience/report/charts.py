@@ -253,6 +253,35 @@ def pair_matrix(rows: Iterable[Row]) -> Spec:
     )
 
 
+def nested(rows: Iterable[Row], levels: Sequence[str]) -> Spec:
+    """Places within places as rectangles: a row of them per level, as wide as their counts, coloured by their error in per cent.
+
+    Rows: level, place, from, to (cumulative counts), count, reach, percent.
+    """
+    return chart(
+        rows,
+        height=46 * len(levels),
+        mark={"type": "rect", "strokeWidth": 0.6},
+        encoding={
+            "x": {"field": "from", "type": "quantitative", "title": "people", "axis": {"grid": False, "format": "~s"},
+                  "scale": {"nice": False, "zero": False}},
+            "x2": {"field": "to"},
+            "y": {"field": "level", "type": "nominal", "sort": list(levels), "title": None,
+                  "scale": {"paddingInner": 0.08}, "axis": {"grid": False, "ticks": False}},
+            "color": {"field": "percent", "type": "quantitative", "title": "± (90 %), per cent of the count",
+                      "scale": {"type": "sqrt", "clamp": True, "domainMax": 100},
+                      "legend": {"orient": "top", "gradientLength": {"expr": "min(width, 220)"}, "tickCount": 3}},
+            "stroke": {"value": "white"},
+            "tooltip": [
+                {"field": "level"},
+                {"field": "place"},
+                {"field": "count", "format": ",.1f"},
+                {"field": "reach", "title": "± (90 %)", "format": ",.3~g"},
+            ],
+        },
+    )  # fmt: skip
+
+
 def convergence(rows: Iterable[Row]) -> Spec:
     """Certified relative gap against iterations, both on a logarithmic scale. Rows: iteration, gap."""
     return chart(

@@ -218,6 +218,7 @@ const heat = (grid, k, room, scale, label) => {
 // -- which chart ----------------------------------------------------------------------------------------
 const kindOf = (grid, wanted) => {
   const ordered = grid.ordered && grid.rows.length >= 4;
+  if (grid.compared && !wanted && !grid.columns.length) return "bars";
   if (!grid.columns.length) return wanted === "lines" || (wanted !== "bars" && ordered && !grid.sorted) ? "lines" : "bars";
   if (wanted) return wanted;
   return ordered && grid.columns.length <= 6 && !grid.sorted ? "lines" : "heat";

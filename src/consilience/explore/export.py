@@ -1,8 +1,8 @@
 """The page as files: an agency can publish the folder as it is, and it opens from disk.
 
-Answers are made ahead for what was measured: every column, every pair and every published table (counts and shares), and means and
-medians by each column. Scripts hold them, one for each family of columns, because a page that was opened from a disk may load scripts
-and nothing else.
+Answers are made ahead for what was measured: every column, every pair and every published table (counts and shares), and means
+and medians by each column. Scripts hold them, one for each family of columns, because a page that was opened from a disk may load
+scripts and nothing else.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _within(view: View, most: int) -> tuple[list[Clique], list[Clique]]:
         (held if room >= 0 else left).append(by)
     if not any(held):
         raise ConsilienceError(
-            f"an export must hold at least one table in {most:,} numbers, the smallest has {sized[1][0]:,}; serve the page instead"
+            f"an export must hold one table in {most:,} numbers, the smallest has {sized[1][0]:,}; serve the page instead"
         )
     return held, left
 

@@ -1,12 +1,13 @@
 """The page over HTTP, for this machine alone: GET only, three paths, 127.0.0.1, and nothing for a stranger's page.
 
-A page of another site can make a browser send requests here, and a name that resolves to 127.0.0.1 can make them look like its own.
-So a request must name this server as its host, nothing may be changed by one, and answers are not for other origins.
+A page of another site can make a browser send requests here, and a name that resolves to 127.0.0.1 can make them look like its
+own. So a request must name this server as its host, nothing may be changed by one, and answers are not for other origins.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,6 +38,11 @@ class Server(ThreadingHTTPServer):
             ) from error
         self.view, self.page = view, Page(view.facts())
         self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no defect."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
     @property
     def address(self) -> str:
@@ -144,5 +150,6 @@ def serve(
     view = View(published, folder)
     with Server(view, port) as server:
         view.described(Asked(by=tuple(view.facts()["start"])))  # kernels are loaded by it
+        view.prepare()
         ready(server.address)
         server.serve_forever(poll_interval=0.2)

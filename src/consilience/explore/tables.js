@@ -38,15 +38,14 @@ const listTable = (grid, items, caption, order, onOrder) => {
   const apart = grid.compared || (order.key === "value" && errors);
   const heads = [...grid.names.map((name, i) => sorting(name, i)), ...(grid.groups ?? []).map((g) => heading(g)), sorting(grid.measure, "value")];
   if (errors) heads.push(heading("± standard error"), heading(`${Math.round(100 * level)} % interval`));
-  if (bounds) heads.push(heading("bins leave open"));
   if (apart) heads.push(heading(grid.compared ? "told apart" : "from the row above"));
+  if (bounds) heads.push(heading("bins leave open"));
   const body = items.slice(0, MOST).map((item, i) => {
     const { n } = item;
     const cells = [...item.labels.map((v, at) => (at ? make("td", { dir: "auto", class: "label" }, v) : rowHeading(v)))];
     for (const own of item.own ?? []) cells.push(numberCell(own, unit));
     cells.push(make("td", {}, shown(n.value, unit)));
     if (errors) cells.push(make("td", {}, n.stderr === null ? "–" : "± " + shown(n.stderr, unit)), make("td", {}, n.low === null ? "–" : `${shown(n.low, unit)} to ${shown(n.high, unit)}`));
-    if (bounds) cells.push(make("td", {}, `${shown(n.least, unit)} to ${shown(n.most, unit)}`));
     if (grid.compared) {
       const within = n.low === null || (n.low <= 0 && n.high >= 0);
       cells.push(make("td", { class: within ? "within" : "apart" }, n.low === null ? "not known" : within ? "≈ smaller than its error" : "yes"));
@@ -54,6 +53,7 @@ const listTable = (grid, items, caption, order, onOrder) => {
       const same = i > 0 && near(n, items[i - 1].n, level);
       cells.push(make("td", { class: same ? "within" : "apart" }, i === 0 ? "" : same ? "≈ smaller than its error" : "told apart"));
     }
+    if (bounds) cells.push(make("td", {}, `${shown(n.least, unit)} to ${shown(n.most, unit)}`));
     return make("tr", {}, ...cells);
   });
   return make("table", { class: "data" }, make("caption", {}, caption), make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...body));

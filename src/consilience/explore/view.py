@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Any
 from urllib.parse import parse_qsl
 
 from consilience.errors import ConsilienceError
-from consilience.progress import Progress, quiet
 from consilience.release import Answer, Published
 from consilience.release.answers import LEVEL
 from consilience.release.labelled import csv_text
-from consilience.release.questions import askable
+from consilience.release.questions import askable, read_question
 from consilience.report.promise import in_words, promise_of, short
 
 MOST_ROWS = 20_000
@@ -58,23 +57,41 @@ def _level(given: Sequence[str]) -> float:
 class View:
     """A release, and the answers that were asked of it; one question is answered at a time."""
 
-    def __init__(self, published: Published, folder: str, progress: Progress = quiet) -> None:
-        self.published, self.folder, self.progress = published, folder, progress
-        self.lock = Lock()
+    def __init__(self, published: Published, folder: str) -> None:
+        self.published, self.folder = published, folder
+        self.lock, self.prepared = Lock(), Event()
+        self.prepared.set()
         self.answered: dict[Asked, Answer] = {}
 
     def answer(self, asked: Asked) -> Answer:
+        if asked not in self.answered:
+            self._check_size(asked)
+            if self._inferred(asked):
+                self.prepared.wait()
         with self.lock:
             found = self.answered.get(asked)
             if found is None:
-                self._check_size(asked)
-                found = self.published.answer(
-                    asked.ask, asked.by, asked.where, level=asked.level, progress=self.progress
-                )
+                found = self.published.answer(asked.ask, asked.by, asked.where, level=asked.level)
                 if len(self.answered) >= KEPT:
                     del self.answered[next(iter(self.answered))]
                 self.answered[asked] = found
             return found
+
+    def _inferred(self, asked: Asked) -> bool:
+        question = read_question(self.published.schema, asked.ask, asked.by, asked.where)
+        return not self.published.model.in_model(question.columns)
+
+    def prepare(self) -> None:
+        """Make ahead, beside everything else, what answers that nobody measured begin with; those wait for it."""
+        self.prepared.clear()
+
+        def work() -> None:
+            try:
+                self.published.model.prepare()
+            finally:
+                self.prepared.set()
+
+        Thread(target=work, daemon=True).start()
 
     def _check_size(self, asked: Asked) -> None:
         sizes = [len(self.published.labels.get(name, ())) for name in asked.by]

@@ -47,6 +47,13 @@ class Measure:
     groups: tuple[Chosen, ...] = ()
     """What is compared, and in which two groups."""
 
+    @property
+    def columns(self) -> set[str]:
+        """All that it reads."""
+        inner = set() if self.of is None else self.of.columns
+        named = ({self.column} if self.column else set()) | set(self.within) | inner
+        return named.union(self.condition or (), *self.groups)
+
 
 @dataclass(frozen=True)
 class Question:
@@ -56,6 +63,11 @@ class Question:
     measure: Measure
     by: tuple[str, ...]
     where: Chosen
+
+    @property
+    def columns(self) -> set[str]:
+        """All that it reads."""
+        return self.measure.columns.union(self.by, self.where)
 
 
 @dataclass(frozen=True)

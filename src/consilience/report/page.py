@@ -267,6 +267,7 @@ def write_report(
     (0: none), or None for as many as the total, 50,000 at most. replicates: refits behind standard errors; those
     that the model kept, or as many as are usual, unless given. progress sees refits and rows.
     """
+    charts.drawing()  # before anything is refitted
     promise, errors = None, None
     if isinstance(what, str | Path):
         what = read_release(Path(what))

@@ -24,8 +24,9 @@ WIDTH, ROW, TOP, STEP = 940, 23, 110, 52
 INK, QUIET, LINE, BAD, GOOD = "#1b2129", "#51606e", "#d5dbe1", "#a23b12", "#1f6b3a"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
+TOLD = "Two noisy tables whose totals differ, and the same tables reconstructed: equal totals, no negative counts"
+
 Table = np.ndarray
-Bad = Sequence[tuple[int, int]]
 
 
 def tables() -> tuple[list[Table], list[Table]]:
@@ -43,15 +44,22 @@ def tables() -> tuple[list[Table], list[Table]]:
     return noisy, fitted
 
 
-def text(x: float, y: float, words: str, *, fill: str = INK, anchor: str = "start", size: int = 13, weight: int = 400) -> str:  # fmt: skip
-    return f'<text x="{x}" y="{y}" fill="{fill}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}">{escape(words)}</text>'
+def text(
+    x: float, y: float, words: str, fill: str = INK, anchor: str = "start", size: int = 13, weight: int = 400
+) -> str:  # fmt: skip
+    look = f'fill="{fill}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}"'
+    return f'<text x="{x}" y="{y}" {look}>{escape(words)}</text>'
 
 
 def block(x: float, title: str, pair: Sequence[Table], *, agree: bool) -> list[str]:
     """Two tables with their totals side by side; what cannot be is marked."""
     labels = POPULATION_SCHEMA.labels
     out = [text(x, 34, title, size=17, weight=650)]
-    said = "the totals agree, nothing is negative" if agree else "the same people counted twice, and not the same"
+    said = (
+        "the totals agree, nothing is negative"
+        if agree
+        else "the same people counted twice, and not the same"
+    )
     out.append(text(x, 56, said, fill=QUIET))
     rows = labels[SHARED]
     out += [text(x, TOP + ROW * (i + 1), label) for i, label in enumerate(rows)]
@@ -63,18 +71,40 @@ def block(x: float, title: str, pair: Sequence[Table], *, agree: bool) -> list[s
         out.append(text(at + 6, TOP - 20, f"by {other}", fill=QUIET, weight=600))
         for j, name in enumerate([*columns, "total"]):
             out.append(text(at + step * (j + 1) - 4, TOP, name, fill=QUIET, anchor="end", size=12))
-        out.append(f'<line x1="{at}" x2="{at + wide}" y1="{TOP + 6}" y2="{TOP + 6}" stroke="{LINE}"/>')
+        out.append(
+            f'<line x1="{at}" x2="{at + wide}" y1="{TOP + 6}" y2="{TOP + 6}" stroke="{LINE}"/>'
+        )
         for i in range(len(rows)):
             y = TOP + ROW * (i + 1)
             differs = totals[0][i] != totals[1][i]
             fill = "#e3f1e7" if not differs else "#fbe4da"
-            out.append(f'<rect x="{at + wide - 50}" y="{y - 16}" width="50" height="{ROW - 2}" rx="4" fill="{fill}"/>')
+            out.append(
+                f'<rect x="{at + wide - 50}" y="{y - 16}" width="50" height="{ROW - 2}" rx="4" fill="{fill}"/>'
+            )
             for j in range(len(columns)):
                 value = round(float(own[i, j])) + 0
                 bad = value < 0
-                out.append(text(at + step * (j + 1) - 4, y, f"{value:,}".replace("-", "\u2212"), fill=BAD if bad else INK, anchor="end", weight=700 if bad else 400))
+                out.append(
+                    text(
+                        at + step * (j + 1) - 4,
+                        y,
+                        f"{value:,}".replace("-", "\u2212"),
+                        fill=BAD if bad else INK,
+                        anchor="end",
+                        weight=700 if bad else 400,
+                    )
+                )
             total = round(float(own[i].sum())) + 0
-            out.append(text(at + wide - 6, y, f"{total:,}".replace("-", "\u2212"), fill=BAD if differs else GOOD, anchor="end", weight=650))
+            out.append(
+                text(
+                    at + wide - 6,
+                    y,
+                    f"{total:,}".replace("-", "\u2212"),
+                    fill=BAD if differs else GOOD,
+                    anchor="end",
+                    weight=650,
+                )
+            )
         at += wide + 12
     return out
 
@@ -82,17 +112,19 @@ def block(x: float, title: str, pair: Sequence[Table], *, agree: bool) -> list[s
 def main() -> None:
     noisy, fitted = tables()
     height = TOP + ROW * len(noisy[0]) + 30
-    half = WIDTH / 2 + 24
-    body = [*block(22, "Noisy tables", noisy, agree=False), *block(half, "Reconstructed", fitted, agree=True)]
-    y = TOP + ROW * len(noisy[0]) / 2 + 6
-    body.append(f'<path d="M{half - 40} {y}h26m-9 -8l9 8l-9 8" fill="none" stroke="{QUIET}" stroke-width="2.5" stroke-linecap="round" stroke-linejoin="round"/>')
-    inner = "\n".join(body)
-    TARGET.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="Two noisy tables whose totals differ, and the same tables reconstructed: equal totals, no negative counts" font-family="{escape(FONT)}">\n'
-        f'<rect x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10" fill="#ffffff" stroke="{LINE}"/>\n{inner}\n</svg>\n',
-        encoding="utf-8",
-    )  # fmt: skip
+    half, y = WIDTH / 2 + 24, TOP + ROW * len(noisy[0]) / 2 + 6
+    arrow = (
+        f'd="M{half - 40} {y}h26m-9 -8l9 8l-9 8" fill="none" stroke="{QUIET}" stroke-width="2.5"'
+    )
+    body = [
+        f'<rect x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10" fill="#ffffff" stroke="{LINE}"/>',
+        *block(22, "Noisy tables", noisy, agree=False),
+        *block(half, "Reconstructed", fitted, agree=True),
+        f'<path {arrow} stroke-linecap="round" stroke-linejoin="round"/>',
+    ]
+    size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
+    opened = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{TOLD}" font-family="{escape(FONT)}">'
+    TARGET.write_text("\n".join([opened, *body, "</svg>\n"]), encoding="utf-8")
     print(TARGET, TARGET.stat().st_size, "bytes")
 
 

@@ -100,9 +100,7 @@ def test_every_command_shown_exists(page: str, command: str) -> None:
         assert rest[0] in [*main.list_commands(root), "--help"], f"{page}: {command!r} is unknown"
     else:
         installs = [program, *rest[:1]] == ["pip", "install"] and rest[-1].startswith(".")
-        assert installs or program == "sed", (
-            f"{page}: {command!r} is unknown"
-        )
+        assert installs or program == "sed", f"{page}: {command!r} is unknown"
 
 
 def shell_lines(page: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is handed on: a wheel and an sdist that work where there is no source tree, one version, and a workflow for what we claim."""
+"""What is handed on: a wheel and an sdist that work without the source tree, one version, and a workflow for what we claim."""
 
 from __future__ import annotations
 

@@ -78,10 +78,10 @@ const queryOf = (asked) => {
   return String(p);
 };
 const inWords = (s) => {
-  const what = { count: s.percent ? "Share of people" : "People", share: `Share of people with ${s.of} ${few(s.is)}`, quantile: `${s.of}, quantile ${s.at}` }[s.measure] ?? `${s.measure[0].toUpperCase()}${s.measure.slice(1)} of ${s.of}`;
+  const what = { count: "People", share: `Share of people with ${s.of} ${few(s.is)}`, quantile: `${s.of}, quantile ${s.at}` }[s.measure] ?? `${s.measure[0].toUpperCase()}${s.measure.slice(1)} of ${s.of}`;
   const groups = s.compare ? `, ${s.compare} ${s.one} less ${s.two}` : "";
   const among = s.where.filter(([, l]) => l.length).map(([n, l]) => `${n} ${few(l)}`).join(", ");
-  const part = { row: `, within ${s.by[0]}`, column: `, within ${s.by[1]}` }[s.measure === "count" ? s.percent : ""] ?? "";
+  const part = { all: ", in per cent of everybody", row: `, in per cent of each ${s.by[0]}`, column: `, in per cent of each ${s.by[1]}` }[s.measure === "count" ? s.percent : ""] ?? "";
   return what + (s.by.length ? ` by ${s.by.join(", ")}` : "") + groups + part + (among ? `; ${among}` : "");
 };
 const few = (labels) => (labels.length > 4 ? `${labels.slice(0, 3).join(", ")} and ${labels.length - 3} more` : labels.join(" or "));

@@ -1,6 +1,6 @@
 """Charts as Vega-Lite specifications: plain values, drawn by whoever holds them (a page, or `Picture`).
 
-Their colours come from `chart_config`. This is the only place that calls vl-convert.
+Their colours come from `chart_config`. This is the only place that calls vl-convert, which is an extra: see `drawing`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
-import vl_convert
+from consilience.errors import ConsilienceError
 
 # -- colours and fonts -------------------------------------------------------------------------------
 
@@ -105,22 +106,32 @@ def chart_config(palette: Palette) -> dict[str, Any]:
 VEGA_LITE = "6.4"
 
 
+def drawing() -> Any:
+    """vl-convert, 84 MB, or the line that says how to get it."""
+    try:
+        return import_module("vl_convert")
+    except ImportError:
+        raise ConsilienceError(
+            "reports and pictures must have vl-convert to draw charts, it is not installed: pip install 'consilience[charts]'"
+        ) from None
+
+
 @lru_cache(maxsize=1)
 def bundle() -> str:
     """JavaScript that gives a page `vegaEmbed`, whole: nothing is fetched."""
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+    return drawing().javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
 
 
 def to_svg(spec: dict[str, Any]) -> str:
-    return vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
+    return drawing().vegalite_to_svg(spec, vl_version=VEGA_LITE)
 
 
 def to_png(spec: dict[str, Any], scale: float) -> bytes:
-    return vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE, scale=scale)
+    return drawing().vegalite_to_png(spec, vl_version=VEGA_LITE, scale=scale)
 
 
 def svg_to_png(svg: str, scale: float) -> bytes:
-    return vl_convert.svg_to_png(svg, scale=scale)
+    return drawing().svg_to_png(svg, scale=scale)
 
 
 # -- specifications ------------------------------------------------------------------------------------

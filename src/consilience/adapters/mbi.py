@@ -23,7 +23,7 @@ from consilience.adapters.functions import simplest
 from consilience.domain import Clique, CliqueVector, Domain
 from consilience.domain.domain import name_of
 from consilience.errors import AdapterError, MeasurementError
-from consilience.fits import Fit, LaplaceLikelihood, LeastSquares, PossibleCells, reconstruct
+from consilience.fits import Fit, LaplaceLikelihood, LeastSquares, reconstruct
 from consilience.measurements import Measurement, estimate_total
 from consilience.measurements.measurement import Noise
 from consilience.model.model import Model
@@ -63,8 +63,7 @@ def library() -> Any:
 class Estimator:
     """An estimator as mbi calls it.
 
-    fit: ours; None is `PossibleCells()`, the exact model that is stopped before it follows the noise, where every measurement is
-    of a whole table and nothing is constrained, and else `LeastSquares()`.
+    fit: ours; None is `LeastSquares()`, and `LaplaceLikelihood()` for an l1 loss.
     """
 
     fit: Fit | None = None
@@ -92,7 +91,7 @@ class Estimator:
         ours = [measurement(m, known, noise) for m in measured]
         masks = masks_of(constraints, known)
         total = known_total if known_total is not None else _total(known, measured, ours, listed)
-        fit = _chosen(self.fit, ours, masks, noise)
+        fit = _chosen(self.fit, masks, noise)
         warm = _ours(warm_start if warm_start is not None else potentials)
         if warm is not None and warm.domain != known.domain:
             warm = None
@@ -233,15 +232,10 @@ def masks_of(constraints: Iterable[Any], known: Names) -> dict[Clique, NDArray[n
     return masks
 
 
-def _chosen(
-    asked: Fit | None, ours: Sequence[Measurement], masks: dict[Clique, Any], noise: Noise
-) -> Fit:
+def _chosen(asked: Fit | None, masks: dict[Clique, Any], noise: Noise) -> Fit:
     """The fit with what is constrained as its impossible cells."""
-    if asked is None and noise == "laplace":
-        asked = LaplaceLikelihood()
     if asked is None:
-        plain = not masks and all(m.query is None for m in ours)
-        asked = PossibleCells() if plain else LeastSquares()
+        asked = LaplaceLikelihood() if noise == "laplace" else LeastSquares()
     if not masks:
         return asked
     if not is_dataclass(asked) or "possible" not in [f.name for f in fields(asked)]:

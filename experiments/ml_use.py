@@ -13,7 +13,6 @@ ROC curve, and accuracy.
 from __future__ import annotations
 
 import argparse
-import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -82,8 +81,8 @@ def release(name: str, epsilon: float, seed: int, design: str) -> dict[str, Any]
 
 
 def _child(cap: int, pipe: Any, *words: Any) -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (cap, cap))
-    pipe.send(release(*words))
+    kmarginal.limit(cap)
+    kmarginal.answer(pipe, release, *words)
 
 
 def main() -> None:

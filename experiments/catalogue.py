@@ -45,7 +45,7 @@ EXPERIMENTS = (
                full=("--designs", "auto", "auto-puma", "sample")),
     Experiment("under-mbi", "Beyond the paper: AIM's tables estimated by mbi and by ours", "under_mbi.py", "100", "1 hour"),
     Experiment("learning", "Beyond the paper: classifiers that learn from released rows", "ml_use.py", "100",
-               "1 hour, in OpenDP's environment", quick=None),
+               "1 hour, with others' tools", quick=None),
     Experiment("foresight", "Beyond the paper: how close tables came, by their noise", "foresight.py", "0", "1 hour"),
 )  # fmt: skip
 BY_NAME = {e.name: e for e in EXPERIMENTS}

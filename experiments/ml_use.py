@@ -1,13 +1,12 @@
 """Rows from a release train a classifier, which is tried on real rows: who earns more than 50,000 (adult), whose income is in the
-upper half of the state's (ACS excerpt). Beside rows from OpenDP's MST and AIM, and the real rows themselves.
+upper half of the state's (ACS excerpt). Beside rows from MST and AIM, and the real rows themselves.
 
-    JAX_ENABLE_X64=1 .venv-opendp/bin/python experiments/ml_use.py [--data adult acs] [--epsilons 1] [--seeds 100]
-                                    [--designs real auto mst aim] [--cap 1200] [--out rows.csv]
+    python experiments/ml_use.py [--data adult acs] [--epsilons 1] [--seeds 100] [--designs real auto mst aim] [--cap 1200]
+                                 [--out rows.csv]
 
-It needs scikit-learn, which OpenDP's extra brings (`make adapters`). A fifth of the rows, drawn by the seed, is kept for the test
-and never released. The classifier is a logistic regression on one column per code. Add-remove neighbours per row, delta 1e-5.
-auto, mst and aim are those of `kmarginal.py`: Auto for all pairs; OpenDP's with our estimator under them. Figures: area under the
-ROC curve, and accuracy.
+It needs scikit-learn; mst and aim are those of `kmarginal.py`, which says what they need. A fifth of the rows, drawn by the
+seed, is kept for the test and never released. The classifier is a logistic regression on one column per code. Add-remove
+neighbours per row, delta 1e-5. auto is `mechanisms.Auto` for all pairs. Figures: area under the ROC curve, and accuracy.
 """
 
 from __future__ import annotations
@@ -60,8 +59,10 @@ def release(name: str, epsilon: float, seed: int, design: str) -> dict[str, Any]
     rows = known
     if design == "auto":
         rows = kmarginal.ours(known, epsilon, seed, False)
-    elif design != "real":
-        rows = kmarginal.opendp(known, epsilon, design, False)
+    elif design == "mst":
+        rows = kmarginal.mst(known, epsilon, seed)
+    elif design == "aim":
+        rows = kmarginal.aim(known, epsilon, False)
     seconds = time.process_time() - began
     inputs = [i for i, a in enumerate(data.domain) if a != target]
     columns = OneHotEncoder(

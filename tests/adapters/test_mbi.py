@@ -250,3 +250,22 @@ def test_a_mechanism_in_rounds(mbi: Any) -> None:
     ]
     assert max(away) < 400
     assert model.synthetic_data().project(("a",)).datavector().sum() == 2000
+
+
+def test_the_call_of_dpsynth(mbi: Any) -> None:
+    """As `generate_synthetic_data_from_marginals` makes it: cells that were not measured have weight 0."""
+    rows = data(mbi)
+    seen = np.ones(12)
+    seen[[2, 7]] = 0.0
+    y = np.asarray(rows.project(("a", "b")).datavector()) * seen
+    made = [
+        mbi.LinearMeasurement(y, ("a", "b"), query=lambda f: f.datavector() * seen),
+        *noisy(mbi, [("c",)], stddev=1.0),
+    ]
+    model = Estimator().estimate(
+        rows.domain, made, iters=100, callback_fn=lambda _: None, known_total=2000.0, constraints=()
+    )
+    found = table(model, ("a", "b")).reshape(-1)
+    np.testing.assert_allclose(found[seen > 0], y[seen > 0], atol=1.0)
+    assert found[[2, 7]].sum() == pytest.approx(2000.0 - y.sum(), abs=10.0)
+    assert sum(model.synthetic_data(100).to_dict()["a"] >= 0) == 100

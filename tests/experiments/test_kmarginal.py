@@ -1,4 +1,4 @@
-"""NIST's k-marginal score against a slow judge from its definition, the coding of the excerpt, and how rows say that they ended."""
+"""NIST's k-marginal score against a slow judge from its definition, the coding of the excerpt, and what rows say of their end."""
 
 from collections import Counter
 from itertools import combinations

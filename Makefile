@@ -5,9 +5,11 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 READY_BENCH := $(VENV)/.ready-bench
 READY_EXPERIMENTS := $(VENV)/.ready-experiments
+OPENDP := .venv-opendp
+READY_OPENDP := $(OPENDP)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo engines test test-all mutants lint format bench experiments docs lock clean
+.PHONY: help venv demo engines adapters test test-all mutants lint format bench experiments docs lock clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -36,6 +38,16 @@ demo: $(READY)  ## the main job on generated people
 
 engines: $(READY)  ## add Ibis and Spark, so that make test tries them too (Spark needs Java 17)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev,engines]'
+
+$(READY_OPENDP): pyproject.toml requirements.lock
+	@echo "== setting up $(OPENDP): OpenDP's mbi extra, whose pins do not go with those of $(VENV)"
+	@test -x $(OPENDP)/bin/python || $(PYTHON) -m venv $(OPENDP)
+	@$(OPENDP)/bin/python -m pip install --quiet --disable-pip-version-check -e . 'opendp[mbi]==0.16.0' pandas pytest hypothesis
+	@touch $(READY_OPENDP)
+
+adapters: $(READY_BENCH) $(READY_OPENDP)  ## the adapters under the tools themselves: mbi 2.0, then mbi 1.1 and OpenDP
+	@$(BIN)/python -m pytest -q tests/adapters
+	@$(OPENDP)/bin/python -m pytest -q tests/adapters
 
 test: $(READY)  ## the test suite, in a few minutes: all but simulations, audits and other slow tests
 	@$(BIN)/python -m pytest -q -m 'not slow'

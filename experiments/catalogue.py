@@ -43,6 +43,12 @@ EXPERIMENTS = (
     Experiment("intervals", "Beyond the paper: how often intervals hold the truth", "intervals.py", "0 to 2", "30 minutes"),
     Experiment("aim", "Beyond the paper: AIM beside others' from PyPI", "aim.py", "0 to 4", "1 hour (others': many)"),
     Experiment("choosing", "Beyond the paper: what Auto chooses beside the others", "choosing.py", "100 to 102", "3 hours"),
+    Experiment("k-marginal", "Beyond the paper: NIST's k-marginal score", "kmarginal.py", "100 to 104", "1 hour",
+               full=("--designs", "auto", "auto-puma", "sample")),
+    Experiment("under-mbi", "Beyond the paper: AIM's tables estimated by mbi and by ours", "under_mbi.py", "100", "1 hour"),
+    Experiment("learning", "Beyond the paper: classifiers that learn from released rows", "ml_use.py", "100",
+               "1 hour, with others' tools", quick=None),
+    Experiment("places", "Beyond the paper: errors of places within places", "places.py", "1000 to 1199", "15 minutes"),
     Experiment("foresight", "Beyond the paper: how close tables came, by their noise", "foresight.py", "0", "1 hour"),
 )  # fmt: skip
 BY_NAME = {e.name: e for e in EXPERIMENTS}

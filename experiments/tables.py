@@ -1,4 +1,5 @@
-"""Tables of docs/reproduction.md from rows: everything between `<!-- rows: NAME -->` and `<!-- end -->` is written anew.
+"""Tables of docs/reproduction.md and docs/comparison.md from rows. Everything between `<!-- rows: NAME -->` and
+`<!-- end -->` is written anew.
 
 python experiments/tables.py
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
 import verdict
 from common import RESULTS, ROOT, means, read_rows
 from reference import (
@@ -22,7 +24,7 @@ from reference import (
     UNPUBLISHED,
 )
 
-PAGE = ROOT / "docs" / "reproduction.md"
+PAGES = tuple(ROOT / "docs" / name for name in ("reproduction.md", "comparison.md"))
 NOT_RUN = "–"
 Rows = list[dict[str, str]]
 Mean = tuple[float, float, int]
@@ -285,6 +287,88 @@ def prior(rows: Rows) -> str:
     return markdown(["data", "epsilon", "local", "prior", "ratio", "seeds"], lines)
 
 
+def spread(found: Mean, digits: int) -> str:
+    """The mean, its standard error where there is one, and how many seeds."""
+    value, error, seeds = found
+    wide = f" ± {error:.{digits}f}" if seeds > 1 else ""
+    return f"{value:.{digits}f}{wide} [{seeds}]"
+
+
+def unended(rows: Rows, **key: str) -> str:
+    """What is said of a cell without a figure: out of time, failed, or not run."""
+    for row in rows:
+        if all(row[k] == v for k, v in key.items()) and row["status"] != "done":
+            late = f"not ended in {float(row['cpu_seconds'] or 0):,.0f} CPU-seconds"
+            return late if row["status"] == "no end" else row["status"]
+    return NOT_RUN
+
+
+def k_marginal(rows: Rows) -> str:
+    """Scores by design, and the part of the real rows that scores the same."""
+    done = [r for r in rows if r["status"] == "done"]
+    found = means(done, ["design", "epsilon"], "score")
+    spent = means(rows, ["design", "epsilon"], "cpu_seconds")
+    parts = sorted((float(e), v[0]) for (d, e), v in found.items() if d == "sample")
+    designs = [d for d in dict.fromkeys(r["design"] for r in rows) if d != "sample"]
+    epsilons = sorted({r["epsilon"] for r in rows if r["design"] != "sample"}, key=float)
+
+    def cell(design: str, epsilon: str) -> list[str]:
+        key = design, epsilon
+        if key not in found:
+            return [unended(rows, design=design, epsilon=epsilon), NOT_RUN, NOT_RUN]
+        like = np.interp(found[key][0], [s for _, s in parts], [p for p, _ in parts])
+        return [spread(found[key], 0), f"{like:.0f} %", f"{spent[key][0]:,.0f}"]
+
+    lines = [[d, f"{float(e):g}", *cell(d, e)] for d in designs for e in epsilons]
+    return markdown(
+        ["design", "epsilon", "score [seeds]", "as good as a sample of", "CPU-seconds"], lines
+    )
+
+
+def samples(rows: Rows) -> str:
+    found = means([r for r in rows if r["design"] == "sample"], ["epsilon"], "score")
+    parts = sorted(found, key=lambda k: float(k[0]))
+    return markdown(
+        ["part of the rows", *(f"{float(p):g} %" for (p,) in parts)],
+        [["score [seeds]", *(spread(found[p], 0) for p in parts)]],
+    )
+
+
+def under_mbi(rows: Rows) -> str:
+    by = ["data", "ways", "epsilon", "estimator"]
+    done = [r for r in rows if r["status"] == "done"]
+    found, fit = means(done, by, "total_variation"), means(done, by, "fit_seconds")
+    means(rows, by, "cpu_seconds")
+    names = list(dict.fromkeys(r["estimator"] for r in rows))
+    cases = list(dict.fromkeys((r["data"], r["ways"], r["epsilon"]) for r in rows))
+
+    def cell(key: tuple[str, ...]) -> str:
+        if key in found:
+            return f"{number(found[key][0])}, {fit[key][0]:,.2g} s"
+        return unended(rows, **dict(zip(by, key, strict=True)))
+
+    lines = [[d, w, f"{float(e):g}", *(cell((d, w, e, n)) for n in names)] for d, w, e in cases]
+    return markdown(["data", "columns", "epsilon", *names], lines)
+
+
+def learning(rows: Rows) -> str:
+    by = ["data", "epsilon", "design"]
+    done = [r for r in rows if r["status"] == "done"]
+    area, right = means(done, by, "auc"), means(done, by, "accuracy")
+    spent = means(rows, by, "cpu_seconds")
+    lines = []
+    for key in spent:
+        shown = (
+            [spread(area[key], 3), f"{right[key][0]:.3f}"]
+            if key in area
+            else [unended(rows, **dict(zip(by, key, strict=True))), NOT_RUN]
+        )
+        lines.append([key[0], f"{float(key[1]):g}", key[2], *shown, f"{spent[key][0]:,.0f}"])
+    return markdown(
+        ["data", "epsilon", "rows of", "area under ROC [seeds]", "accuracy", "CPU-seconds"], lines
+    )
+
+
 def cell_by_cell(_: Rows) -> str:
     return markdown(
         ["", "cells", "better", "equal", "worse", "worse where, and why"], verdict.lines()
@@ -304,6 +388,10 @@ MADE: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "rivals": ("rivals.csv", rivals),
     "prior": ("prior_and_path.csv", prior),
     "aim": ("aim.csv", aim),
+    "k-marginal": ("kmarginal.csv", k_marginal),
+    "samples": ("kmarginal.csv", samples),
+    "under-mbi": ("under_mbi.csv", under_mbi),
+    "learning": ("ml_use.csv", learning),
     "verdict": ("adult_table.csv", cell_by_cell),
 }
 
@@ -321,4 +409,5 @@ def filled(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text()))
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))

@@ -14,6 +14,8 @@ WANTED = {
     "postgresql": "PostgreSQL (Debian: apt-get install postgresql)",
     "ibis": "Ibis (make engines)",
     "pyspark": "PySpark (make engines)",
+    "mbi 1.1": "mbi 1.1, beside OpenDP (make adapters)",
+    "mbi 2.0": "mbi 2.0 (make bench)",
     "mbi": "mbi (make bench)",
     "jax": "jax (make bench)",
     "threads": "a second core",

@@ -75,5 +75,9 @@ class ReleaseError(ConsilienceError):
     """A release folder cannot be written, or is not what it should be."""
 
 
+class AdapterError(ConsilienceError):
+    """Another tool is missing, or gave something that has no counterpart here."""
+
+
 class UncountedWarning(UserWarning):
     """A private release without a ledger: nothing keeps count of what is spent."""

@@ -191,7 +191,7 @@ def test_project_agrees_with_the_joint(seed: int) -> None:
             lambda: x.__setitem__(("a", "a"), np.zeros((2, 2))),
             r"must be distinct, got \('a', 'a'\); name each axis once",
         ),
-        (lambda: x.__setitem__(5, 0.0), "an attribute name or a collection of names, got 5"),
+        (lambda: x.__setitem__(5.5, 0.0), "an attribute name or a collection of names, got 5.5"),
         (lambda: x + CliqueVector.zeros(D, ["a"]), "over the same cliques in the same order"),
         (lambda: x.dot(CliqueVector.zeros(D, ["a"])), "over the same cliques in the same order"),
         (lambda: x.project(tuple("ac")), r"must contain \('a', 'c'\), none of 4 does"),

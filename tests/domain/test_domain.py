@@ -122,7 +122,7 @@ def test_project_keeps_the_order_of_the_domain() -> None:
         ({"a": None}, r"must be a whole number, got None"),
         ([("a", 2), ("a", 3)], r"names must be distinct, got 'a' twice"),
         ({"": 2}, r"must be a non-empty string, got ''"),
-        ({3: 2}, r"must be a non-empty string, got 3"),
+        ({3.5: 2}, r"must be a non-empty string, got 3.5"),
         ({}, r"must have at least one attribute, got none"),
         (5, r"must be given as a mapping of attribute to size, got 5"),
         (["ab"], r"must list \(attribute, size\) pairs, got 'ab'"),
@@ -155,7 +155,7 @@ def test_unknown_attributes_are_named(ask) -> None:
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (lambda: D.clique(5), "an attribute name or a collection of names, got 5"),
+        (lambda: D.clique(5.5), "an attribute name or a collection of names, got 5.5"),
         (lambda: D.project(None), "an attribute name or a collection of names, got None"),
         (lambda: D.clique([["age"]]), r"must be in the domain, got \['age'\]"),
         (lambda: D[0], "must be in the domain, got 0"),

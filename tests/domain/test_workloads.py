@@ -118,7 +118,7 @@ def test_closure_holds_every_subset_in_order(family) -> None:
         (lambda: random_marginals(D, 2, 0, 0), "from 1 to 6 for 2-way marginals, got 0"),
         (lambda: Workload(D, {("a",): "much"}), "a positive, finite number, got 'much' for"),
         (lambda: Workload(D, {("a",): True}), "a positive, finite number, got True for"),
-        (lambda: Workload(D, [5]), "a clique must be an attribute name or a collection"),  # type: ignore[list-item]
+        (lambda: Workload(D, [5.5]), "a clique must be an attribute name or a collection"),  # type: ignore[list-item]
         (lambda: all_marginals(D, 1.5), "k must be a whole number from 1 to .* got 1.5"),
         (lambda: all_marginals(D, "2"), "k must be a whole number from 1 to .* got '2'"),
         (lambda: random_marginals(D, 2, 2.5, 0), "count must be a whole number .* got 2.5"),

@@ -251,3 +251,28 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
             enough = share["numbers"][kind] >= 1000
             assert not enough or 0.87 <= share[kind] <= 0.95, (key, kind, share[kind])
         assert 0.8 <= share["variation"] <= 1.3, key
+
+
+def test_nists_score_of_what_auto_chooses_is_above_mst_and_aim() -> None:
+    """At every epsilon that was run, by more than three standard errors of ours."""
+    done = [r for r in rows_of("kmarginal.csv") if r["status"] == "done"]
+    found = common.means(done, ["design", "epsilon"], "score")
+    compared = 0
+    for (design, epsilon), (score, _, _) in found.items():
+        if design in ("aim", "mst", "aim-own"):
+            own, error, seeds = found["auto", epsilon]
+            assert seeds == 5
+            assert own - 3 * error > score, (design, epsilon)
+            compared += 1
+    assert compared >= 4
+
+
+def test_a_classifier_learns_more_from_our_rows_than_from_those_of_mst_and_aim() -> None:
+    done = [r for r in rows_of("ml_use.csv") if r["status"] == "done"]
+    found = common.means(done, ["data", "epsilon", "design"], "auc")
+    compared = 0
+    for (data, epsilon, design), (area, _, _) in found.items():
+        if design in ("aim", "mst"):
+            assert found[data, epsilon, "auto"][0] > area, (data, design)
+            compared += 1
+    assert compared >= 2

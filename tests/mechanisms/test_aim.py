@@ -10,7 +10,7 @@ import pytest
 
 from consilience.domain import Domain, Workload, all_marginals
 from consilience.errors import BudgetError, CapacityError, ConsilienceError
-from consilience.fits import LaplaceLikelihood, LeastSquares, SelectionLikelihood, Shrunk
+from consilience.fits import LeastSquares, SelectionLikelihood, Shrunk
 from consilience.mechanisms import AIM
 from consilience.mechanisms.estimates import Room
 from consilience.mechanisms.moments import mean_absolute
@@ -168,8 +168,6 @@ def test_a_billion_cells_are_refused():
 def test_fits_that_would_fail_after_the_budget_was_spent_are_refused():
     with pytest.raises(ConsilienceError, match="fits the choices of FEM and DualQuery"):
         AIM(TRIPLES, fit=SelectionLikelihood()).calibrate(BUDGET)
-    with pytest.raises(ConsilienceError, match="takes tables measured once and none inside anoth"):
-        AIM(TRIPLES, fit=LaplaceLikelihood())
 
 
 @pytest.mark.parametrize("given", [1, 0, 2.5, "many"])

@@ -18,7 +18,7 @@ from consilience.errors import (
     LedgerError,
     NoiseError,
 )
-from consilience.fits import LaplaceLikelihood, LeastSquares, SelectionLikelihood, Shrunk
+from consilience.fits import LeastSquares, SelectionLikelihood, Shrunk
 from consilience.mechanisms import Gaussian, Laplace
 from consilience.privacy import Budget, Ledger, SecureNoise
 from consilience.records import Dataset
@@ -155,12 +155,6 @@ CALIBRATES = [
         BUDGET,
         ConsilienceError,
         "some region of the graph must contain ('sex', 'region')",
-    ),
-    (
-        lambda M: M(WORKLOAD, fit=LaplaceLikelihood()),
-        BUDGET,
-        ConsilienceError,
-        "none inside another region, got ('age',); leave it out",
     ),
     (
         lambda M: M(WORKLOAD, fit=LeastSquares(RegionGraph.saturated(OTHER, [("x",)]))),

@@ -196,11 +196,10 @@ def test_a_calibration_refuses(options, budget, error, words):
     assert words in str(caught.value)
 
 
-def test_a_likelihood_of_plain_tables_refuses_one_inside_another():
+def test_the_laplace_likelihood_takes_one_table_inside_another():
     nested = Workload(DOMAIN, [("age", "sex"), ("age",), ("region", "income")])
-    with pytest.raises(ConsilienceError, match="measured once and none inside another"):
-        MWEM(nested, 1, fit=fits.LaplaceLikelihood())
-    assert MWEM(PAIRS, 1, fit=fits.LaplaceLikelihood()).calibrate(PURE)
+    ready = MWEM(nested, 3, fit=fits.LaplaceLikelihood()).calibrate(PURE)
+    assert ready(DATA, noise=SeededNoise(seed=2)).model.diagnostics.converged
 
 
 def test_a_fit_refuses_before_a_mechanism_has_it():

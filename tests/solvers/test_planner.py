@@ -260,7 +260,7 @@ def test_bad_arguments_are_named(changes: dict, words: str) -> None:
         ({"consistency": "local"}, r"write fit=cs.LeastSquares\(consistency=...\)"),
         ({"possible": {}}, r"write fit=cs.LeastSquares\(possible=...\)"),
         ({"on_plan": print}, "on_plan= any more: write cs.plan"),
-        ({"speed": 3}, "reconstruct takes total, fit and progress, got speed="),
+        ({"speed": 3}, "reconstruct takes total, fit, progress and warm, got speed="),
     ],
 )
 def test_what_reconstruct_does_not_take_is_named(given: dict, words: str) -> None:
@@ -278,11 +278,13 @@ def test_what_is_no_list_of_measurements_is_named(made) -> None:
 
 
 def test_nothing_measured() -> None:
+    """There is a model of the total alone, and nothing to plan."""
     total_only = [Measurement((), [100.0], stddev=1.0)]
     for made in ([], total_only):
-        for ask in (reconstruct, plan):
-            with pytest.raises(MeasurementError, match=r"at least one measurement .*got none"):
-                ask(D, made)
+        with pytest.raises(MeasurementError, match=r"at least one measurement .*got none"):
+            plan(D, made)
+    with pytest.raises(MeasurementError, match=r"at least one measurement .*got none"):
+        reconstruct(D, [])
 
 
 def test_iterations_are_honoured_exactly() -> None:

@@ -21,15 +21,23 @@ Clique = tuple[str, ...]
 
 
 def names_of(attributes: str | Iterable[str]) -> tuple[str, ...]:
-    """The attribute names as given: one name, or a collection of them."""
+    """The attribute names as given: one name, or a collection of them. A whole number is the name that its digits are."""
     if isinstance(attributes, str):
         return (attributes,)
+    if whole_number(attributes) is not None:
+        return (name_of(attributes),)
     try:
-        return tuple(attributes)
+        return tuple([a if type(a) is str else name_of(a) for a in attributes])
     except TypeError:
         raise DomainError(
             f"a clique must be an attribute name or a collection of names, got {attributes!r}"
         ) from None
+
+
+def name_of(given: Any) -> str:
+    """A name as domains keep it: text; the digits of a whole number, which other tools take for names."""
+    number = None if isinstance(given, str) else whole_number(given)
+    return given if number is None else str(number)
 
 
 def whole_number(value: object) -> int | None:
@@ -64,10 +72,13 @@ class Domain:
     `Domain({"age": 10, "sex": 2})` or `Domain([("age", 10), ("sex", 2)])`; the second form notices duplicates.
     levels: coarser readings of attributes, `{"tract": ("block", units), "county": ("tract", units)}`, each with a whole number
     for every value of the attribute or level below it: the unit that it belongs to. Their names stand wherever attributes' do.
+    labels: what codes are called, `{"sex": ("female", "male")}`, of some attributes or all; `Model.table` shows them,
+    and two domains that differ in them alone are equal. A name may be given as a whole number and is then kept as its digits.
     """
 
     sizes: Mapping[str, int]
     levels: Mapping[str, Level]
+    labels: Mapping[str, tuple[str, ...]]
     _position: Mapping[str, int] = field(init=False)
     _names: Clique = field(init=False)
 
@@ -75,6 +86,7 @@ class Domain:
         self,
         sizes: Mapping[str, int] | Iterable[tuple[str, int]],
         levels: Mapping[str, Level | tuple[str, Any]] | None = None,
+        labels: Mapping[str, Iterable[object]] | None = None,
     ) -> None:
         pairs = sizes.items() if isinstance(sizes, Mapping) else sizes
         if not isinstance(pairs, Iterable):
@@ -85,7 +97,7 @@ class Domain:
         for pair in pairs:
             if not (isinstance(pair, tuple | list) and len(pair) == 2):
                 raise DomainError(f"a domain must list (attribute, size) pairs, got {pair!r}")
-            name, size = pair
+            name, size = name_of(pair[0]), pair[1]
             if not isinstance(name, str) or not name:
                 raise DomainError(f"an attribute name must be a non-empty string, got {name!r}")
             if name in checked:
@@ -103,6 +115,17 @@ class Domain:
             self, "_position", place | {n: place[level.attribute] for n, level in found.items()}
         )
         object.__setattr__(self, "_names", tuple(checked))
+        object.__setattr__(self, "labels", MappingProxyType(self._checked_labels(labels or {})))
+
+    def _checked_labels(self, given: Mapping[str, Iterable[object]]) -> dict[str, tuple[str, ...]]:
+        found = {name_of(name): tuple(map(str, words)) for name, words in given.items()}
+        for name, words in found.items():
+            if len(words) != self[name] or len(set(words)) < len(words):
+                raise DomainError(
+                    f"the labels of {name!r} must be {self[name]} different words, one for each code, got {len(words)}: "
+                    f"{', '.join(words[:6])}{', ...' if len(words) > 6 else ''}"
+                )
+        return found
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -122,7 +145,8 @@ class Domain:
 
     def __contains__(self, attribute: object) -> bool:
         """Whether it is the name of an attribute, or of a level of one."""
-        return isinstance(attribute, str) and attribute in self._position
+        name = name_of(attribute)
+        return isinstance(name, str) and name in self._position
 
     def __getitem__(self, attribute: str) -> int:
         name = self._known(attribute)
@@ -145,11 +169,12 @@ class Domain:
     def __hash__(self) -> int:
         return hash((*self.sizes.items(), *self.levels))
 
-    def __reduce__(self) -> tuple[type[Domain], tuple[dict[str, int], dict[str, Any]]]:
+    def __reduce__(self) -> tuple[type[Domain], tuple[dict[str, Any], ...]]:
         """Copies and worker processes get it from its sizes: a read-only mapping cannot be pickled."""
         return Domain, (
             dict(self.sizes),
             {n: (v.attribute, v.units) for n, v in self.levels.items()},
+            dict(self.labels),
         )
 
     def __repr__(self) -> str:
@@ -229,7 +254,9 @@ class Domain:
     def project(self, attributes: str | Iterable[str]) -> Domain:
         """The domain of some of the attributes, in this domain's order."""
         kept = {a: self.sizes[a] for a in self.clique(attributes)}
-        return Domain(kept, {n: v for n, v in self.levels.items() if v.attribute in kept})
+        levels = {n: v for n, v in self.levels.items() if v.attribute in kept}
+        inside = kept.keys() | levels
+        return Domain(kept, levels, {n: w for n, w in self.labels.items() if n in inside})
 
     def _known(self, attribute: str) -> str:
         if attribute not in self:
@@ -238,4 +265,4 @@ class Domain:
             raise DomainError(
                 f"every attribute must be in the domain, got {attribute!r}; the domain has {names}"
             )
-        return attribute
+        return name_of(attribute)

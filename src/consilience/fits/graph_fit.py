@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain
+from consilience.domain.domain import names_of
 from consilience.errors import ConsilienceError, MeasurementError, RegionGraphError
 from consilience.measurements import (
     Exact,
@@ -18,12 +19,14 @@ from consilience.measurements import (
     bound_controls,
     public_total,
 )
+from consilience.memory import parse_bytes
 from consilience.model.diagnostics import Diagnostics, Trace
 from consilience.model.fit import Fit
 from consilience.model.impossible import Masks, check_feasible, check_masks, mask_on
 from consilience.model.model import Model
 from consilience.model.out_of_model import TOLERANCE, project
 from consilience.progress import Progress, Step
+from consilience.regions.junction_tree import JunctionTree
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.contradictions import check_controls
@@ -34,6 +37,8 @@ from consilience.solvers.planner import TIME_LIMIT, Plan, build_graph, make_plan
 from consilience.solvers.solution import Solution
 from consilience.solvers.splitting import SplittingState, splitting
 from consilience.solvers.work import USUAL_LOAD, Load
+from consilience.status import CONVERGED
+from consilience.tree.oracle import ExactOracle
 
 PRECISE = 0.05
 """The noise that biased fits take exact marginals to have, in units of the least that was measured with."""
@@ -144,6 +149,8 @@ class GraphFit(Fit):
     def fitted(
         self, loss: SquaredLoss, total_known: bool, warm: Model | None, progress: Progress
     ) -> Model:
+        if not len(loss.cliques):
+            return even_model(self, loss, total_known)
         trace = Trace(progress)
         plan, graph = self._graph(loss, warm)
         trace(Planned("planning", 1, 1, plan=plan))
@@ -276,6 +283,26 @@ def model_of(
     )
 
 
+def even_model(fit: Fit, loss: SquaredLoss, total_known: bool) -> Model:
+    """The uniform distribution on all that is possible: the model where no marginal was measured."""
+    domain, masks = loss.domain, fit.possible
+    check_masks(domain, masks)
+    graph = build_graph(domain, [*masks, *((a,) for a in domain)], "global")
+    check_feasible(graph, masks)
+    roots = [graph.regions[i] for i in graph.roots]
+    oracle = ExactOracle(JunctionTree.of(domain, roots), roots, memory=parse_bytes(fit.memory))
+    with np.errstate(divide="ignore"):
+        theta = CliqueVector.from_tables(domain, {c: np.log(m) for c, m in masks.items()})
+    tables = CliqueVector(oracle.layout, oracle.marginals(oracle.of_potentials(theta)))
+    tau = CliqueVector(graph.layout)
+    for root in roots:
+        tau[root][...] = tables[root]
+    graph.sum_from_parents(tau)
+    value, _ = loss.bind(tau.layout).value_and_grad(tau.values)
+    solution = Solution(tau, value, value, 0.0, 0, 0.0, CONVERGED, "uniform")
+    return model_of(fit, loss, graph, solution, None, total_known)
+
+
 def _spread_evenly(
     graph: RegionGraph, tau: CliqueVector, measured: Cliques, masks: Masks
 ) -> CliqueVector:
@@ -305,7 +332,7 @@ def _spread_evenly(
 
 def masks_by_clique(possible: Mapping[Any, Buffer]) -> Masks:
     """Declared masks under tuples of attribute names."""
-    return {(k,) if isinstance(k, str) else tuple(k): m for k, m in possible.items()}
+    return {names_of(k): m for k, m in possible.items()}
 
 
 def check_tolerance(tolerance: float) -> None:

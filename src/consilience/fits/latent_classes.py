@@ -11,7 +11,14 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, CliqueVector, Domain, maximal
 from consilience.errors import ConsilienceError
-from consilience.fits.graph_fit import GraphFit, Planned, check_tolerance, masks_by_clique, model_of
+from consilience.fits.graph_fit import (
+    GraphFit,
+    Planned,
+    check_tolerance,
+    even_model,
+    masks_by_clique,
+    model_of,
+)
 from consilience.measurements import Control, Measurement, Measurements, SquaredLoss
 from consilience.measurements.evidence import Evidence
 from consilience.measurements.measurement import Noise
@@ -87,6 +94,8 @@ class LatentClasses(GraphFit):
     def fitted(
         self, loss: SquaredLoss, total_known: bool, warm: Model | None, progress: Progress
     ) -> Model:
+        if not len(loss.cliques):
+            return even_model(self, loss, total_known)
         trace = Trace(progress)
         plan, graph = self._graph(loss, warm)
         trace(Planned("planning", 1, 1, plan=plan))

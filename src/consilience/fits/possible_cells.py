@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from consilience.domain import Clique, CliqueVector, Domain
-from consilience.fits.graph_fit import Planned, model_of
+from consilience.fits.graph_fit import Planned, even_model, model_of
 from consilience.fits.least_squares import LeastSquares
 from consilience.measurements import SquaredLoss
 from consilience.memory import parse_bytes
@@ -57,6 +57,8 @@ class PossibleCells(Fit):
     def fitted(
         self, loss: SquaredLoss, total_known: bool, warm: Model | None, progress: Progress
     ) -> Model:
+        if not len(loss.cliques):
+            return even_model(self, loss, total_known)
         began = perf_counter()
         domain = loss.domain
         part = loss.separable()

@@ -63,16 +63,21 @@ def reconstruct(
     total: float | None = None,
     fit: Fit = DEFAULT,
     progress: Progress | None = None,
+    warm: Model | None = None,
     **old: object,
 ) -> Model:
-    """The closest consistent, non-negative tables to noisy measurements of marginals.
+    """The closest consistent, non-negative tables to noisy measurements of marginals; the uniform model where none are given.
 
     total: the number of records if it is public (replace-one neighbours); None estimates it from the measurements.
     fit: the estimator: `LeastSquares(...)`, `Shrunk(...)`, `LaplaceLikelihood(...)`, `NormCut(...)`, `PossibleCells(...)`,
-    or one's own. progress sees a `Step` now and then, first the plan, then iterations.
+    or one's own. progress sees a `Step` now and then, first the plan, then iterations. warm: an earlier model of the same
+    domain, from which the solver goes on; it changes how long a fit takes, not where it ends.
     """
     _refuse_old("reconstruct", old)
-    return checked_fit(fit)(domain, measurements, total, progress=progress)
+    if warm is not None and (not isinstance(warm, Model) or warm.domain != domain):
+        given = repr(warm.domain) if isinstance(warm, Model) else type(warm).__name__
+        raise ConsilienceError(f"warm must be a model of the same domain {domain!r}, got {given}")
+    return checked_fit(fit)(domain, measurements, total, warm=warm, progress=progress)
 
 
 def plan(
@@ -109,4 +114,4 @@ def _refuse_old(name: str, old: dict[str, object]) -> None:
             raise ConsilienceError(
                 f"{name} takes no {given}= any more: write fit=cs.LeastSquares({given}=...)"
             )
-        raise ConsilienceError(f"{name} takes total, fit and progress, got {given}=")
+        raise ConsilienceError(f"{name} takes total, fit, progress and warm, got {given}=")

@@ -260,7 +260,7 @@ class SquaredLoss(Loss):
         measurements: Iterable[Measurement | BoundMeasurement] | Measurements,
         total: float | None = None,
     ) -> None:
-        bound = Measurements.of(domain, measurements)
+        bound = Measurements.of(domain, measurements, empty=total is not None)
         n = checked_total(total, bound)
         merged, spread = _merge(bound)
         constant = _on_total(terms_of(_of_total(bound)), Square(), n)

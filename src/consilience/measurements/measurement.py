@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import isfinite, prod, sqrt
 from typing import Any, Literal, get_args
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator
 
 from consilience.domain import Buffer, Clique, Domain
 from consilience.domain.domain import names_of
 from consilience.errors import DomainError, MeasurementError
-from consilience.measurements.queries import Identity, Query, as_query
+from consilience.measurements.queries import Identity, Query, as_query, of_function, weighted
 from consilience.measurements.structured import Coarsened, Kronecker, Permuted
 
 Noise = Literal["gaussian", "laplace"]
@@ -24,24 +25,25 @@ class Measurement:
 
     `query=None` means the table itself: `values` has the table's shape, its axes in the order in
     which the attributes are given, or is that table flattened. With a query, the query's columns
-    are the cells in that same order and `values` has one entry per row. The noise is independent
-    with standard deviation `stddev` in every entry; for Laplace noise of scale b that is b *
-    sqrt(2), so `scale` gives b = stddev / sqrt(2). A measurement of no attributes, `Measurement((),
-    [n], stddev=...)`, is one of the total.
+    are the cells in that same order and `values` has one entry per row; it may also be a linear
+    function of the table. The noise is independent with standard deviation `stddev` in every entry,
+    one number or one per entry; for Laplace noise of scale b that is b * sqrt(2), so `scale` gives b
+    = stddev / sqrt(2). A measurement of no attributes, `Measurement((), [n], stddev=...)`, is one of
+    the total.
     """
 
     attributes: tuple[str, ...]
     values: Buffer
-    stddev: float
+    stddev: float | Buffer
     noise: Noise
-    query: Query | None
+    query: Query | Callable[[Buffer], Any] | None
 
     def __init__(
         self,
         attributes: str | Iterable[str],
         values: Any,
         *,
-        stddev: float,
+        stddev: Any,
         noise: Noise = "gaussian",
         query: Any = None,
     ) -> None:
@@ -54,18 +56,22 @@ class Measurement:
             raise MeasurementError(f"noise must be 'gaussian' or 'laplace', got {noise!r}")
         object.__setattr__(self, "attributes", names)
         object.__setattr__(self, "values", _checked_values(names, values))
-        object.__setattr__(self, "stddev", _checked_stddev(stddev))
+        object.__setattr__(self, "stddev", _checked_stddev(stddev, self.values.shape))
         object.__setattr__(self, "noise", noise)
-        chosen = None if query is None else as_query(query)
+        chosen = query if query is None or _is_function(query) else as_query(query)
         object.__setattr__(self, "query", None if isinstance(chosen, Identity) else chosen)
-        if self.query is not None and self.values.shape != (self.query.rows,):
+        if isinstance(self.query, Query):
+            self._check_rows(self.query)
+
+    def _check_rows(self, query: Query) -> None:
+        if self.values.shape != (query.rows,):
             raise MeasurementError(
-                f"the values of the query on {names} must have shape {(self.query.rows,)}, "
+                f"the values of the query on {self.attributes} must have shape {(query.rows,)}, "
                 f"one per row, got {self.values.shape}"
             )
 
     @property
-    def scale(self) -> float:
+    def scale(self) -> float | Buffer:
         """b of Laplace noise with this standard deviation."""
         return self.stddev / sqrt(2)
 
@@ -86,12 +92,21 @@ class Measurement:
         if clique != named:
             return self._at_levels(domain, named)
         shape = domain.shape_of(self.attributes)
+        axes = [self.attributes.index(a) for a in clique]
         if self.query is None:
-            table = self._table(shape).transpose([self.attributes.index(a) for a in clique])
-            flat, query = table.reshape(-1), Identity(prod(shape))
+            flat = self._table(self.values, shape).transpose(axes).reshape(-1)
+            query: Query = Identity(prod(shape))
         else:
             flat, query = self.values, self._ordered(self.query, domain, clique)
-        return BoundMeasurement(clique, flat, self.stddev, self.noise, query)
+        if isinstance(self.stddev, float):
+            return BoundMeasurement(clique, flat, self.stddev, self.noise, query)
+        # Answers in units of their noise: the same information, with one standard deviation for all.
+        each = np.asarray(self.stddev)
+        if self.query is None:
+            each = self._table(each, shape).transpose(axes).reshape(-1)
+        least = float(each.min())
+        query = weighted(query, least / each)
+        return BoundMeasurement(clique, flat * (least / each), least, self.noise, query)
 
     def _at_levels(self, domain: Domain, named: Clique) -> BoundMeasurement:
         """What a measurement at levels says about the attributes themselves."""
@@ -102,19 +117,24 @@ class Measurement:
             tuple(domain.levels.get(a) for a in named),
             bound.query,
         )
-        return BoundMeasurement(domain.clique(named), bound.values, self.stddev, self.noise, query)
+        return BoundMeasurement(domain.clique(named), bound.values, bound.stddev, self.noise, query)
 
-    def _table(self, shape: tuple[int, ...]) -> Buffer:
-        if self.values.shape not in (shape, (prod(shape),)):
+    def _table(self, given: Buffer, shape: tuple[int, ...]) -> Buffer:
+        if given.shape not in (shape, (prod(shape),)):
             raise MeasurementError(
                 f"the values of {self.attributes} must have shape {shape} or be flat with "
-                f"{prod(shape)} entries, got {self.values.shape}; give one value per cell, "
+                f"{prod(shape)} entries, got {given.shape}; give one value per cell, "
                 "axes in the order of the attributes"
             )
-        return self.values.reshape(shape)
+        return given.reshape(shape)
 
-    def _ordered(self, query: Query, domain: Domain, clique: Clique) -> Query:
+    def _ordered(self, asked: Query | Callable[..., Any], domain: Domain, clique: Clique) -> Query:
         shape = domain.shape_of(self.attributes)
+        if isinstance(asked, Query):
+            query = asked
+        else:
+            query = of_function(asked, shape)
+            self._check_rows(query)
         checked = as_query(query, prod(shape))
         if isinstance(checked, Kronecker) and not checked.fits(shape):
             raise MeasurementError(
@@ -128,9 +148,11 @@ class Measurement:
 
     def __repr__(self) -> str:
         what = "" if self.query is None else f", query={self.query!r}"
+        low, high = np.min(self.stddev), np.max(self.stddev)
+        wide = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         return (
             f"Measurement({self.attributes}, {self.values.size} values, "
-            f"stddev={self.stddev:g}, noise={self.noise!r}{what})"
+            f"stddev={wide}, noise={self.noise!r}{what})"
         )
 
 
@@ -187,7 +209,14 @@ def _checked_values(names: tuple[str, ...], values: Any) -> Buffer:
     return kept
 
 
-def _checked_stddev(stddev: object) -> float:
+def _is_function(query: Any) -> bool:
+    """Whether a query is given as code: queries and operators of SciPy can be called too, and are more than that."""
+    return callable(query) and not isinstance(query, Query | LinearOperator)
+
+
+def _checked_stddev(stddev: object, shape: tuple[int, ...]) -> float | Buffer:
+    if isinstance(stddev, np.ndarray | list | tuple) and np.ndim(stddev) > 0:
+        return _checked_stddevs(np.asarray(stddev), shape)
     if isinstance(stddev, bool) or not isinstance(stddev, int | float | np.integer | np.floating):
         raise MeasurementError(
             f"stddev must be a positive number, got {stddev!r}; give the standard deviation of "
@@ -200,3 +229,23 @@ def _checked_stddev(stddev: object) -> float:
             "the noise in counts"
         )
     return value
+
+
+def _checked_stddevs(given: Any, shape: tuple[int, ...]) -> float | Buffer:
+    """One for each value; one number where all are the same."""
+    if given.dtype.kind not in "iuf" or given.shape != shape:
+        raise MeasurementError(
+            f"stddev must be a positive number, or one for each value in the same shape {shape}, got type {given.dtype} and "
+            f"shape {given.shape}"
+        )
+    each = np.array(given, np.float64)
+    bad = ~(np.isfinite(each) & (each > 0))
+    if bad.any():
+        raise MeasurementError(
+            f"every stddev must be positive and finite, got {each[bad][0]}; of what is known exactly there is no noise to "
+            "give: cells that cannot occur are possible= of a fit"
+        )
+    if np.ptp(each) == 0:
+        return float(each.flat[0])
+    each.flags.writeable = False
+    return each

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer, Cliques, CliqueVector, Domain, Family
+from consilience.domain.domain import names_of
 from consilience.domain.moves import cells_of, move
 from consilience.domain.rows import starts
 from consilience.errors import DomainError, MeasurementError
@@ -224,6 +225,8 @@ def _is_whole(m: Measurement | BoundMeasurement, domain: Domain) -> bool:
     """Whether it is of the table of its attributes, and not through a query or at a level."""
     if domain.levels and any(a in domain.levels for a in m.attributes):
         return False
+    if not isinstance(m.stddev, float):
+        return False  # its answers are in units of their noise
     return m.query is None or isinstance(m.query, Identity)
 
 
@@ -235,7 +238,7 @@ def _positions(domain: Domain, cliques: Any) -> Family:
     if isinstance(cliques, Cliques) and cliques.domain == domain:
         return cliques.sets
     if not isinstance(cliques, np.ndarray):
-        names = [(c,) if isinstance(c, str) else tuple(c) for c in cliques]
+        names = [names_of(c) for c in cliques]
         twice = next((c for c in names if len(set(c)) < len(c)), None)
         if twice is not None:
             raise MeasurementError(

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +17,10 @@ from consilience.domain import Buffer
 from consilience.errors import CapacityError, MeasurementError
 
 GRAM_BYTES = 2**30
+MOST_ASKED = 20_000
+"""Cells of a table that a query may be a function of."""
+LINEAR = 1e-5
+"""How far, in parts, a function's answers may be from linear: other tools reckon with seven digits."""
 DENSE_ENTRIES = 1_000_000  # up to here a dense decomposition is used, beyond it an iterative one
 
 
@@ -275,6 +280,52 @@ class Operator(Query):
 
     def __repr__(self) -> str:
         return f"Operator({self.rows} x {self.cells})"
+
+
+def of_function(function: Callable[[Buffer], Any], shape: tuple[int, ...]) -> Sparse:
+    """The matrix of a linear function of a table of this shape, by asking it for every cell; refuses one that is not linear."""
+    cells = prod(shape)
+    if cells > MOST_ASKED:
+        raise MeasurementError(
+            f"a query that is a function is asked for every cell, of at most {MOST_ASKED:,}, got {cells:,}; give a matrix or a "
+            "LinearOperator"
+        )
+
+    def ask(table: Buffer) -> Buffer:
+        return np.asarray(function(table.reshape(shape)), np.float64).reshape(-1)
+
+    at, unit = np.arange(float(cells)), np.zeros(cells)
+    columns = []
+    for cell in range(cells):
+        unit[cell] = 1.0
+        columns.append(sparse.csc_array(ask(unit.copy())[:, None]))
+        unit[cell] = 0.0
+    found = Sparse(sparse.hstack(columns))
+    for trial in (unit, np.asarray(1.0 + at % 3, np.float64), 50.0 * (1.0 + np.cos(at))):
+        away = np.abs(ask(trial) - found.apply(trial))
+        if not np.all(away <= LINEAR * (abs(found.matrix) @ trial + 1.0)):
+            raise MeasurementError(
+                "a query must be linear, got a function whose answer to a table is not the sum of its answers to the cells"
+            )
+    return found
+
+
+def weighted(query: Query, weights: Buffer) -> Query:
+    """The query with each of its answers multiplied by a number."""
+    if isinstance(query, Identity):
+        return Sparse(sparse.diags_array(weights))
+    if isinstance(query, Sparse):
+        return Sparse(sparse.diags_array(weights) @ query.matrix)
+    if query.rows * query.cells <= DENSE_ENTRIES:
+        return Sparse(sparse.csr_array(weights[:, None] * query.apply(np.eye(query.cells))))
+
+    def apply(x: Buffer) -> Buffer:
+        return (query.apply(x).T * weights).T
+
+    def adjoint(y: Buffer) -> Buffer:
+        return query.adjoint((y.T * weights).T)
+
+    return Operator(LinearMap(query.shape, apply, adjoint))
 
 
 def as_query(given: Any, cells: int | None = None) -> Query:

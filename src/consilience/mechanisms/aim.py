@@ -35,7 +35,6 @@ from consilience.mechanisms.rounds import (
     Asks,
     CalibratedAdaptive,
     Run,
-    check_tables,
 )
 from consilience.model import Fit
 from consilience.privacy import (
@@ -74,7 +73,6 @@ class AIM(Mechanism):
         check_workload(self.workload, self.fit)
         candidates = Workload(self.workload.domain, self.candidates)
         check_workload(candidates, self.fit)
-        check_tables(self.fit, candidates, again=True)
         number = whole_number(self.rounds_per_attribute)
         if number is None or number < 2:
             raise ConsilienceError(

@@ -1,7 +1,7 @@
 """How a budget is divided between tables at levels of one attribute: by the errors that least squares leaves on the tree.
 
 A coarse table is cheap to know well and helps every place below it; read off finer ones it is a sum of many noisy numbers. With
-every level's places divided evenly (as many children for each), the tree solve of docs/mathematics.md gives the variance of every
+every level's places divided evenly (as many children for each), the tree solve of docs/method.md gives the variance of every
 answer in closed form, one number per level and component, and shares follow by descent.
 """
 

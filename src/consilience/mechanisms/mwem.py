@@ -30,7 +30,6 @@ from consilience.mechanisms.rounds import (
     Asks,
     CalibratedAdaptive,
     Run,
-    check_tables,
 )
 from consilience.model import Fit
 from consilience.privacy import (
@@ -76,7 +75,6 @@ class MWEM(Mechanism):
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.fit)
-        check_tables(self.fit, self.workload, again=False)
         if self.rounds is not None:
             _check_rounds(self.rounds, len(self.workload))
         if self.per_round is not None and not isinstance(self.per_round, Epsilon | Rho):

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Clique, Workload, maximal
-from consilience.errors import BudgetError, ConsilienceError, MeasurementError
+from consilience.domain import Buffer, Clique
+from consilience.errors import BudgetError, MeasurementError
 from consilience.measurements import Measurement
 from consilience.mechanisms.estimates import Estimates
 from consilience.mechanisms.fixed import noise_cost
@@ -363,17 +363,6 @@ class CalibratedAdaptive(Calibrated[M]):
                 "a release must hold at least one measurement, got none; let its run make a round"
             )
         return super().reconstruct(release, progress=progress)
-
-
-def check_tables(fit: Fit, candidates: Workload, *, again: bool) -> None:
-    """Refuse a fit that takes each table once and none inside another, where rounds can measure such."""
-    if fit.nested:
-        return
-    if again or len(maximal(candidates.domain, candidates)) < len(candidates):
-        raise ConsilienceError(
-            f"{type(fit).__name__} takes tables measured once and none inside another, rounds over these {len(candidates)} "
-            "tables can measure others; use another fit, such as LeastSquares"
-        )
 
 
 def check_useful(least_noise: float, records: int | None = None) -> None:

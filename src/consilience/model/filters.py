@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Clique, Domain
-from consilience.domain.domain import whole_number
+from consilience.domain.domain import name_of, whole_number
 from consilience.errors import DomainError
 
 Condition = int | range | slice | Iterable[int]
@@ -20,7 +20,8 @@ Where = Mapping[str, Condition]
 def selection(domain: Domain, where: Where) -> tuple[Clique, list[NDArray[np.int64]]]:
     """The attributes in domain order, and for each the codes that its condition lets through, each once and in order."""
     allowed: dict[str, NDArray[np.int64]] = {}
-    for name, condition in where.items():
+    for given, condition in where.items():
+        name = name_of(given)
         codes = _codes(domain, name, condition)
         level = domain.levels.get(name)
         if level is not None:

@@ -39,8 +39,6 @@ class Fit(ABC):
     """The laws of noise that it takes."""
     queries: ClassVar[bool] = True
     """Whether it takes measurements through queries, and not only whole tables."""
-    nested: ClassVar[bool] = True
-    """Whether it takes tables inside other measured tables, and a table more than once."""
     closed_form: ClassVar[bool] = False
     """Whether standard errors of weighted least squares describe its answers where no cell is near zero."""
     why: ClassVar[str] = ""

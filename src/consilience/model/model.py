@@ -44,6 +44,7 @@ from consilience.solvers.mixture import Mixture
 from consilience.tree.answers import Backbone
 from consilience.tree.growth import backbone_of
 from consilience.tree.kept import KeptBackbone
+from consilience.tree.point import TreePoint, potentials
 
 if TYPE_CHECKING:
     from consilience.records import Dataset
@@ -193,6 +194,17 @@ class Model:
             )
         return self.__dict__["_backbone"]
 
+    @cached_property
+    def potentials(self) -> CliqueVector:
+        """theta on the cliques of a junction tree: exp of their sum is the probability of a record, of the model where it is one
+        distribution (global consistency, or a tree), else of its backbone. Minus infinity where a record cannot occur.
+        """
+        point = TreePoint.of(self.graph) if self.tree is None else None
+        if point is not None:
+            return potentials(point.tree, point.rooted, self.tau)
+        found = self.prepare()
+        return potentials(found.tree, found.tree.rooted, found.beliefs)
+
     def lasting(self, count: int | None = None, progress: Progress | None = None) -> Model:
         """The model with what later questions need: its backbone and its replicates, so that a file of it keeps them.
 
@@ -306,13 +318,13 @@ class Model:
     ) -> Any:
         """Counts with their errors, a row per cell: a frame of pandas, Polars or Arrow, the first that is installed.
 
-        Columns are the attributes (labels of the release that the model was read from, or as given; else codes), count, error,
-        low and high.
+        Columns are the attributes (labels of the domain, of the release that the model was read from, or as given; else codes),
+        count, error, low and high.
         """
         order = self._asked(attributes)
         found = self.uncertainty(order, progress=progress)
         low, high = found.interval(level)
-        known = {**(self.labels or {}), **(labels or {})}
+        known = {**self.domain.labels, **(self.labels or {}), **(labels or {})}
         columns: dict[str, Any] = {}
         for name, codes in zip(order, np.indices(found.answer.shape), strict=True):
             words = known.get(name)

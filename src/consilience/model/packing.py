@@ -89,6 +89,7 @@ def packed(model: Model) -> Arrays:
         "format": FORMAT,
         "version": VERSION,
         "domain": [[name, size] for name, size in model.domain.sizes.items()],
+        **({"labels": dict(model.domain.labels)} if model.domain.labels else {}),
         "levels": [[v.name, v.attribute] for v in model.domain.levels.values()],
         "total": model.total,
         "graph": model.graph.kind,
@@ -191,7 +192,8 @@ def unpacked(
         name: (attribute, ints(arrays[f"level_{k}"]))
         for k, (name, attribute) in enumerate(described.get("levels") or [])
     }
-    domain = Domain([(name, size) for name, size in described["domain"]], levels)
+    sizes = [(name, size) for name, size in described["domain"]]
+    domain = Domain(sizes, levels, described.get("labels"))
     kappa = floats(arrays["counting_numbers"])
     regions = unpack_cliques("region", domain, arrays)
     graph = RegionGraph(domain, regions, ints(arrays["edges"]), kappa, described["graph"])

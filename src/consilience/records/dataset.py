@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.domain import CliqueVector, Domain, Layout
+from consilience.domain.domain import name_of, names_of
 from consilience.errors import DataError, DomainError
 from consilience.kernels.counting import count_marginals
 from consilience.markup import html_table
@@ -149,14 +150,15 @@ Table = Mapping[str, Any] | Frame
 
 def named_columns(table: Table, names: Sequence[str]) -> list[Column]:
     """The columns of these names, in this order, all of one length; others are left alone."""
-    found = list(table) if isinstance(table, Mapping) else list(table.columns)
+    there = list(table) if isinstance(table, Mapping) else list(table.columns)
+    found = {name_of(key): key for key in there}
     missing = [name for name in names if name not in found]
     if missing:
         raise DataError(
-            f"the table must have a column {missing[0]!r}, got columns {_shown(found)}; "
+            f"the table must have a column {missing[0]!r}, got columns {_shown(there)}; "
             "rename a column, or leave the attribute out of the domain"
         )
-    columns = [_column(table, name) for name in names]
+    columns = [_column(table, found[name]) for name in names]
     for name, column in zip(names, columns, strict=True):
         if column.ndim != 1:
             raise DataError(
@@ -287,7 +289,7 @@ class Dataset:
 
         int64, or float64 sums of weights. `data.marginal(())` is the total.
         """
-        order = (attributes,) if isinstance(attributes, str) else tuple(attributes)
+        order = names_of(attributes)
         named = self.domain.named(order)
         if len(named) != len(order):
             raise DomainError(

@@ -321,7 +321,7 @@ def _packed(release: Release, about: Mapping[str, Any]) -> Arrays:
     return {"about": np.frombuffer(text.encode(), np.uint8), **arrays, **queries.arrays}
 
 
-def _query_record(query: Query | None, queries: QueryWriter) -> Any:
+def _query_record(query: Any, queries: QueryWriter) -> Any:
     if query is None:
         return None
     return queries.add(query)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from consilience.domain import CliqueVector
+from consilience.domain.domain import names_of
 from consilience.errors import DomainError, RegionGraphError
 from consilience.kernels.cells import NONNEGATIVE
 from consilience.kernels.splitting import Roots
@@ -111,7 +112,7 @@ def masks_of(graph: RegionGraph, possible: Mapping[Any, Any]) -> CliqueVector:
     domain = graph.domain
     allowed = CliqueVector(graph.layout, np.ones(graph.layout.cells))
     for given, mask in possible.items():
-        order = (given,) if isinstance(given, str) else tuple(given)
+        order = names_of(given)
         clique, table = domain.clique(order), np.asarray(mask)
         if len(clique) != len(order) or table.shape != domain.shape_of(order):
             raise DomainError(

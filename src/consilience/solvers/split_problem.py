@@ -22,8 +22,9 @@ from consilience.domain.moves import cells_of, move
 from consilience.domain.rows import starts
 from consilience.errors import LossError, RegionGraphError
 from consilience.kernels import cells as kernels
-from consilience.measurements import BoundControl, SquaredLoss
+from consilience.measurements import BoundControl, BoundMeasurement, SquaredLoss
 from consilience.measurements.evidence import Evidence
+from consilience.measurements.losses import Separable
 from consilience.regions.lattice import alike
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.ties import Ties
@@ -91,6 +92,44 @@ class Below:
         return np.add.reduceat(terms, self.at[:-1]) if len(self.nodes) else np.zeros(0)
 
 
+@dataclass(frozen=True, eq=False)
+class _Absolute:
+    """Laplace noise: the first table of every root is the root's own term, each other one is carried by a copy tied to it."""
+
+    on_roots: Separable
+    others: tuple[BoundMeasurement, ...]
+    total: float
+
+    @classmethod
+    def of(cls, loss: SquaredLoss | Evidence, roots: Cliques, zeros: bool) -> _Absolute:
+        if not isinstance(loss, SquaredLoss) or zeros or loss.measurements.queries:
+            raise LossError(
+                "the absolute likelihood takes whole tables, all of whose cells are possible; use prox_pgm with an AbsoluteLoss"
+            )
+        m, n = loss.measurements, loss.total
+        on_total = m.cliques.sets.ranks == 0
+        root = roots.find(m.cliques)
+        first = np.zeros(len(m), bool)
+        first[np.flatnonzero(root >= 0)[np.unique(root[root >= 0], return_index=True)[1]]] = True
+        own = np.flatnonzero(first)
+        tables = CliqueVector(
+            Layout(m.domain, m.cliques.take(own)),
+            m.values[cells_of(m.at[own], np.diff(m.at)[own])] / n,
+        )
+        off = np.abs(m.sums(np.flatnonzero(on_total)) - n) / m.stddevs[on_total]
+        part = Separable(np.square(n / m.stddevs[own]), tables, (), float(np.sqrt(2.0) * off.sum()))
+        others = np.flatnonzero(~first & ~on_total).tolist()
+        return cls(part, tuple(m[i] for i in others), n)
+
+    @property
+    def copied(self) -> tuple[Clique, ...]:
+        return tuple(m.clique for m in self.others)
+
+    @property
+    def weights(self) -> list[float]:
+        return [(self.total / m.stddev) ** 2 for m in self.others]
+
+
 class SplitProblem:
     """A squared loss over L(G), compiled. Tables 0 to `count` are the roots', those after them the copies that carry queries.
 
@@ -117,10 +156,12 @@ class SplitProblem:
         self.graph = graph
         self.loss = loss
         self.domain = graph.domain
-        part = loss.separable()
-        self.constant = part.constant
         self.root_cliques = graph.root_cliques
         self.count = len(self.root_cliques)
+        barred = bool(possible) or bool(controls)
+        straight = _Absolute.of(loss, self.root_cliques, barred) if absolute else None
+        part = loss.separable() if straight is None else straight.on_roots
+        self.constant = part.constant
         places = self.root_cliques.find(part.targets.cliques)
         self.controls = tuple(controls)
         pinned = [c for c in controls if c.exact and not self._coarse(c)]
@@ -130,14 +171,15 @@ class SplitProblem:
             *make_copies(part.rest, loss.total),
             *(RangeCopy(self.domain, c, loss.total) for c in controls if c not in pinned),
         )
-        needed = (graph, below, tuple(c.clique for c in self.copies))
+        copied = tuple(c.clique for c in self.copies) if straight is None else straight.copied
+        needed = (graph, below, copied)
         if structure is None or not structure.serves(*needed):
             structure = Structure(*needed, Ties.of(*needed))
         self.structure = structure
         self.ties = structure.ties
         self.cells = self.ties.roots.length
         self.mode = np.full(len(self.ties.roots.at), kernels.NONNEGATIVE, np.int64)
-        self._take_data(part.weights, part.targets, places)
+        self._take_data(part.weights, part.targets, places, straight)
         self._take_zeros(with_masks(self.domain, possible or {}, controls))
         self.own = np.where(self.data > 0, self.data, self._typical())
         root = np.sqrt(self.ties.roots.cells)
@@ -145,8 +187,8 @@ class SplitProblem:
         self.stiffness = stiff * self.own
         self._pin(pinned)
         self.slope = np.zeros(len(self.data))
-        if absolute:
-            self._take_absolute(bool(possible))
+        if straight is not None:
+            self._take_absolute()
 
     @property
     def layout(self) -> Layout:
@@ -157,14 +199,22 @@ class SplitProblem:
     def plain(self) -> bool:
         """Whether the roots' tables must be non-negative, and nothing more is asked of their cells."""
         own = self.mode[: self.count]
-        return self.allowed is None and bool(np.all(own == kernels.NONNEGATIVE))
+        simple = self.allowed is None and not self.slope.any()
+        return simple and bool(np.all(own == kernels.NONNEGATIVE))
 
     # -- building --------------------------------------------------------------------------------
 
-    def _take_data(self, weights: Buffer, targets: CliqueVector, places: NDArray[np.int64]) -> None:
+    def _take_data(
+        self,
+        weights: Buffer,
+        targets: CliqueVector,
+        places: NDArray[np.int64],
+        straight: _Absolute | None,
+    ) -> None:
         """Targets and weights of the roots, and those of the nodes below them."""
         queries = [c for c in self.copies if isinstance(c, QueryCopy)]
-        self.scale = float(weights.max()) if len(weights) else max(c.weight for c in queries)
+        carried = [c.weight for c in queries] if straight is None else straight.weights
+        self.scale = float(weights.max()) if len(weights) else max(carried)
         weights = weights / self.scale
         self.data = np.zeros(len(self.ties.roots.at))
         mine, lower = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
@@ -180,6 +230,8 @@ class SplitProblem:
         )
         for copy in queries:
             copy.weight /= self.scale
+        if straight is not None:
+            self._take_others(straight)
         self.constant /= self.scale
 
     def _entered(
@@ -274,13 +326,15 @@ class SplitProblem:
                 self.extra[self.span(i)] = self.enter(self.allowed[root], root)
         self.mode[self.count :] = kernels.GIVEN
 
-    def _take_absolute(self, zeros: bool) -> None:
-        """sqrt(2) N / stddev |x - y| instead of N^2 / (2 stddev^2) (x - y)^2."""
-        if self.copies or self.controls or len(self.below) or zeros or self.constant != 0.0:
-            raise LossError(
-                "the absolute likelihood takes each region without parents measured plainly and once, and nothing else; "
-                "use prox_pgm with an AbsoluteLoss"
-            )
+    def _take_others(self, straight: _Absolute) -> None:
+        """The tables of copies that carry whole tables."""
+        self.data[self.count :] = np.array(straight.weights) / self.scale
+        for i, m in enumerate(straight.others, self.count):
+            table = (m.values / straight.total).reshape(self.domain.shape_of(m.clique))
+            self.y[self.span(i)] = self.enter(table, m.clique)
+
+    def _take_absolute(self) -> None:
+        """sqrt(2) N / stddev |x - y| instead of N^2 / (2 stddev^2) (x - y)^2, on the roots and on the copies after them."""
         self.slope = np.sqrt(2.0 * self.data / self.scale)
         self.extra = self.y.copy()
         self.mode[self.data > 0] = kernels.ABSOLUTE

@@ -54,6 +54,24 @@ class TreePoint:
         return tau
 
 
+def potentials(tree: JunctionTree, rooted: Rooting, tables: CliqueVector) -> CliqueVector:
+    """theta on the cliques of a tree with p = exp(sum of theta): each table given what it shares with its parent, as logarithms.
+
+    The tables agree; one that is missing is uniform. Minus infinity where a cell has nothing.
+    """
+    theta = CliqueVector.uniform(tree.domain, tree.cliques)
+    for c, clique in enumerate(tree.cliques):
+        shared = set(rooted.separator[c])
+        if clique in tables.layout.index:
+            theta[clique][...] = tables[clique]
+        if shared:
+            ones = np.ones([tree.domain[a] for a in clique if a in shared])
+            theta[clique][...] = _given(theta[clique], clique, shared, ones)
+    with np.errstate(divide="ignore"):
+        np.log(theta.values, out=theta.values)
+    return theta
+
+
 def _summed(table: Buffer, clique: Clique, shared: set[str]) -> Buffer:
     return table.sum(axis=tuple(i for i, a in enumerate(clique) if a not in shared))
 

@@ -35,7 +35,7 @@ demo: $(READY)  ## the main job on generated people
 	@$(BIN)/consilience demo
 
 engines: $(READY)  ## add Ibis and Spark, so that make test tries them too (Spark needs Java 17)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev,spark]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev,engines]'
 
 test: $(READY)  ## the test suite, in a few minutes: all but simulations, audits and other slow tests
 	@$(BIN)/python -m pytest -q -m 'not slow'

@@ -35,6 +35,8 @@ EXPERIMENTS = (
     Experiment("noise-free", "Appendix: MWEM without noise, five data sets", "noise_free_mwem.py", "none: nothing is random",
                "1 hour", quick=None, out=False),
     Experiment("table", "Appendix table: adult, nine epsilons", "adult_table.py", "trial 0 to 4, with the epsilon", "4 hours"),
+    Experiment("convergence", "Beyond the paper: splitting and Prox-PGM to one optimum", "convergence.py",
+               "0 (people), 1 (noise)", "2 minutes", data=False),
     Experiment("rivals", "Beyond the paper: GReM-LNN, ResidualPlanner", "rivals.py", "1", "20 minutes"),
     Experiment("prior", "Beyond the paper: the prior on five data sets", "prior_and_path.py", "1 to 5", "1 hour",
                quick=("--data", "titanic", "--ways", "2", "--epsilons", "1", "--seeds", "1")),

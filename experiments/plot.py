@@ -223,6 +223,18 @@ def figure_rivals(rows: Rows) -> Figure:
     return figure
 
 
+def figure_convergence(rows: Rows) -> Figure:
+    figure, (first, second) = panels(2)
+    for method in ("splitting", "prox-accelerated", "prox"):
+        label = {"splitting": "splitting", "prox": "Prox-PGM"}.get(method, "Prox-PGM, accelerated")
+        curve(first, by(rows, "iterations", "gap", method=method), label)
+        curve(second, by(rows, "cpu_seconds", "gap", method=method), label)
+    what = "(objective - bound) / objective"
+    finish(first, "certified gap", "iterations", what, xscale="log", yscale="log")
+    finish(second, "the same, by time", "CPU seconds, one thread", what, xscale="log", yscale="log")
+    return figure
+
+
 DRAWN: dict[str, tuple[str, Callable[[Rows], Figure]]] = {
     "figure2_accuracy": ("figure2_accuracy.csv", figure_2ab),
     "figure2_speed": ("figure2_speed.csv", figure_2c),
@@ -232,6 +244,7 @@ DRAWN: dict[str, tuple[str, Callable[[Rows], Figure]]] = {
     "noise_free_mwem": ("noise_free_mwem.csv", figure_noise_free),
     "adult_table": ("adult_table.csv", figure_table),
     "rivals": ("rivals.csv", figure_rivals),
+    "convergence": ("convergence.csv", figure_convergence),
 }
 
 

@@ -1,4 +1,4 @@
-"""Formulas of the mathematics page: $...$ and $$...$$ as MathML, which browsers show by themselves."""
+"""Formulas of the method page: $...$ and $$...$$ as MathML, which browsers show by themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INLINE = re.compile(r"(?<![\\$`\w])\$([^$\n]+?)\$(?![\d`])")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    if page.file.src_uri != "mathematics.md":
+    if page.file.src_uri != "method.md":
         return markdown
     blocks = DISPLAY.sub(lambda m: f"<p>{_mathml(m.group(1), 'block')}</p>", markdown)
     return INLINE.sub(lambda m: f"<span>{_mathml(m.group(1), 'inline')}</span>", blocks)

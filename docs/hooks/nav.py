@@ -1,4 +1,4 @@
-"""The menu: decisions are listed by their numbers, and pages that are named in mkdocs.yml but not written are left out."""
+"""The menu: pages that are named in mkdocs.yml but not written are left out."""
 
 from __future__ import annotations
 
@@ -11,15 +11,8 @@ log = logging.getLogger("mkdocs.hooks.nav")
 
 def on_config(config: Any) -> Any:
     root = Path(config["docs_dir"])
-    config["nav"] = [*_written(config["nav"], root), {"Decisions": _decisions(root)}]
+    config["nav"] = _written(config["nav"], root)
     return config
-
-
-def _decisions(root: Path) -> list[Any]:
-    """Under short titles; the pages' own are sentences."""
-    numbered = sorted((root / "decisions").glob("[0-9]*.md"))
-    titles = {p.stem.replace("-", " "): f"decisions/{p.name}" for p in numbered}
-    return ["decisions/README.md", *({title: page} for title, page in titles.items())]
 
 
 def _written(entries: list[Any], root: Path) -> list[Any]:

@@ -11,7 +11,7 @@ FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def executed(path: str) -> bool:
-    return path == "getting-started.md" or path.startswith("gallery/")
+    return path in ("getting-started.md", "reading.md") or path.startswith("gallery/")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

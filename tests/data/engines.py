@@ -32,9 +32,9 @@ def why_not(engine: str) -> str:
     if engine == "duckdb":
         return ""
     if find_spec("ibis") is None:
-        return "Ibis is not installed: pip install -e '.[spark]'"
+        return "Ibis is not installed: pip install -e '.[engines]'"
     if engine == "spark" and find_spec("pyspark") is None:
-        return "PySpark is not installed: pip install -e '.[spark]'"
+        return "PySpark is not installed: pip install -e '.[engines]'"
     if engine == "spark" and shutil.which("java") is None:
         return "Java is not installed (Debian: apt install default-jre-headless)"
     if engine == "postgres" and _postgres_programs() is None:

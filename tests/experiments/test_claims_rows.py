@@ -68,6 +68,20 @@ def test_figure_2c_cells_grow_linearly_and_an_iteration_stays_cheap_per_cell() -
     assert refused, "exact must have been refused somewhere"
 
 
+def test_two_roads_reach_one_optimum_and_splitting_is_certified_far_sooner() -> None:
+    rows = rows_of("convergence.csv")
+    last = {m: [r for r in rows if r["method"] == m][-1] for m in ("splitting", "prox", "prox-accelerated")}  # fmt: skip
+    best = float(last["splitting"]["objective"])
+    assert float(last["splitting"]["gap"]) < 1e-10
+    for method in ("prox", "prox-accelerated"):
+        row = last[method]
+        assert best * (1 - 1e-7) < float(row["objective"]) < best * (1 + 1e-3)
+        assert float(row["bound"]) < best * (1 + 1e-7)
+        assert float(row["gap"]) > 1e-3
+    quick = next(r for r in rows if r["method"] == "splitting" and float(r["gap"]) < 1e-6)
+    assert 100 * float(quick["cpu_seconds"]) < float(last["prox"]["cpu_seconds"])
+
+
 def test_figure_3a_improvement_of_about_three_at_455() -> None:
     expected = table("hdmm_fire.csv", ["method", "k"], "expected")["squared", "455"][0]
     found = table("hdmm_fire.csv", ["method", "k"], "observed")

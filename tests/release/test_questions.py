@@ -11,12 +11,14 @@ import pytest
 
 import consilience as cs
 from cli.conftest import BUDGET, SCHEMA, people, run
+from consilience.data.columns import Categorical
 from consilience.data.schema_file import parse_schema
 from consilience.data.within import Values
 from consilience.errors import ConsilienceError
 from consilience.privacy import SeededNoise
 from consilience.release import Published, read_release
 from consilience.release.answers import answer
+from consilience.release.conditions import quoted
 from consilience.release.questions import read_question, read_questions
 
 PEOPLE = parse_schema(SCHEMA)
@@ -69,6 +71,7 @@ def test_words_become_questions(text: str, kind: str, column: str, by, where) ->
         ("quantile(income)", "quantile must have 2 arguments, got 1"),
         ("quantile(income, 90)", "the level of a quantile must be a number between 0 and 1, got '90'"),
         ("ratio(income, sex=F, sex=M)", r"ratio must compare count\(\), share"),
+        ("share(age) by sex", "a share within 'age' must be asked by it, got by sex"),
         ("mean(income) by sex,sex", "attributes must be distinct"),
         ("sex where age>=20", "a bound of 'age' must lie between bins"),
         ("count() where sex=F and sex=M", "must hold for some label of 'sex'"),
@@ -77,6 +80,21 @@ def test_words_become_questions(text: str, kind: str, column: str, by, where) ->
 def test_what_cannot_be_asked_is_refused(text: str, words: str) -> None:
     with pytest.raises(ConsilienceError, match=words):
         read_question(PEOPLE, text)
+
+
+ODD = ["a|b", 'say ""', "x, y=z and w", "(", "plain", "<b>"]
+
+
+def test_every_label_and_name_can_be_quoted() -> None:
+    """A quote inside quotes is doubled; then no name is too odd to be asked for."""
+    names = ['the "column", so', "b|c=d", "share(x)"]
+    odd = cs.Schema([Categorical(n, ODD) for n in names])
+    for name, label, other in product(names, ODD, ODD):
+        where = f"{quoted(name)}={quoted(label)}|{quoted(other)}"
+        found = read_question(odd, f"share({where}) by {quoted(names[0])}", quoted(names[1]), where)
+        codes = tuple(sorted({ODD.index(label), ODD.index(other)}))
+        assert found.where == found.measure.condition == {name: codes}
+        assert found.by == tuple(names[:2])
 
 
 def test_a_file_has_a_question_a_line() -> None:
@@ -118,6 +136,23 @@ def test_means_and_shares_are_those_of_the_tables(published: Published) -> None:
     np.testing.assert_allclose(less.values, means[0] - means[1])
     both = published.answer("share(sex=F, member=yes)")
     np.testing.assert_allclose(both.values, members[0, 1] / members.sum())
+
+
+@pytest.mark.parametrize("within, axes", [("", (0, 1)), ("sex", (1,)), ("member", (0,)), ("sex, member", ())])  # fmt: skip
+def test_shares_within_columns(published: Published, within: str, axes: tuple[int, ...]) -> None:
+    """Per cent of row, of column, of everything; each has the error of the question that asks for one share by itself."""
+    members = joint(published, ("sex", "member"))
+    found = published.answer(f"share({within}) by sex, member")
+    np.testing.assert_allclose(
+        found.values, (members / members.sum(axis=axes, keepdims=True)).reshape(-1)
+    )
+    assert found.stderr is not None
+    if within == "sex":
+        alone = published.answer("share(member=yes)", where="sex=M")
+        at = found.labels.index(("M", "yes"))
+        np.testing.assert_allclose(found.stderr[at], alone.stderr[0])
+    less = published.answer("difference(share(sex), joined>=2021-01-01, joined<2021-01-01) by sex, member")  # fmt: skip
+    assert abs(less.values.sum()) < 1e-9
 
 
 def test_quantiles_lie_in_their_bins_and_rise(published: Published) -> None:

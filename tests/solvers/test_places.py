@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from scipy.linalg import null_space
 from scipy.optimize import nnls
 
 from consilience.errors import ConsilienceError, MeasurementError
 from consilience.kernels.threads import threads
+from consilience.solvers.place_problem import PlaceProblem
 from consilience.solvers.place_splitting import fit_places
 from consilience.solvers.places import PlaceQuery, PlaceRange, Places
 
@@ -69,7 +71,7 @@ def noisy(places: Places, shape, truth, level, subset, rng) -> PlaceQuery:  # ty
 
 
 def rows_of(places: Places, shape: tuple[int, ...], queries: list[PlaceQuery]) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    rows, right = [], []
+    rows, right = [np.zeros((0, places.leaves * int(np.prod(shape))))], []
     for q in queries:
         stddev = np.repeat(np.broadcast_to(q.stddev, q.values.shape[:1]), q.values.shape[1])
         seen = np.isfinite(stddev)
@@ -144,6 +146,33 @@ def test_least_squares_is_the_dense_solve(seed: int, levels: int, shape: tuple[i
     assert found.objective == pytest.approx(0.5 * np.square(rows @ best - y).sum(), rel=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_standard_errors_are_those_of_a_dense_solve(seed: int) -> None:
+    """Of every marginal of every level, with exact totals of the roots held or not."""
+    rng = np.random.default_rng(seed)
+    shape = (2, 3)
+    places = random_places(rng, 2)
+    truth = truth_of(places, shape, rng)
+    queries = measured(places, shape, truth, rng)
+    controls = [PlaceRange.exact(0, (), truth_at(places, shape, truth, 0, ()))] if seed % 2 else []
+    problem = PlaceProblem(places, shape, queries, controls, solved=False)
+    rows, _ = rows_of(places, shape, queries)
+    free = np.eye(rows.shape[1])
+    for c in controls:
+        free = free @ null_space(matrix_of(places, shape, c) @ free)
+    spread = free @ np.linalg.inv(free.T @ rows.T @ rows @ free) @ free.T
+    for level in range(3):
+        for subset in all_subsets(shape):
+            m = matrix_of(places, shape, PlaceRange.exact(level, subset, np.zeros(0)))
+            wanted = np.sqrt(np.maximum(np.diag(m @ spread @ m.T), 0.0)).reshape(
+                places.count(level), -1
+            )
+            found = problem.cell_stderr(level, subset)
+            np.testing.assert_allclose(
+                np.repeat(found[:, None], wanted.shape[1], 1), wanted, atol=1e-6
+            )
+
+
 @given(seed=st.integers(0, 2**32 - 1), levels=st.integers(0, 3), shape=st.sampled_from(SHAPES))
 @settings(max_examples=25, deadline=None)
 def test_non_negative_tables_are_the_generic_solvers(seed: int, levels: int, shape: tuple[int, ...]) -> None:  # fmt: skip
@@ -216,6 +245,34 @@ def test_ranges_are_kept_and_the_optimum_is_the_judges(seed: int) -> None:
         sums = level_matrix(places, c.level) @ found.tables @ marginal_matrix(shape, c.attributes).T
         assert (sums >= c.low - 1e-7).all()
         assert (sums <= c.high + 1e-7).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_queries_on_sums_of_cells_reach_the_judges_optimum(seed: int) -> None:
+    """As a second hierarchy asks them: groups of unequal size of one attribute, at every level."""
+    rng = np.random.default_rng(seed)
+    shape = (4, 2)
+    places = random_places(rng, 2)
+    truth = truth_of(places, shape, rng)
+    queries = measured(places, shape, truth, rng, share=0.3)
+    rows, y = rows_of(places, shape, queries)
+    for level in range(3):
+        subset = ((0,), (0, 1))[seed % 2]
+        units = np.array([0, 1, 1, 1])
+        groups = units if subset == (0,) else (units[:, None] * 2 + np.arange(2)).reshape(-1)
+        sums = np.zeros((groups.max() + 1, len(groups)))
+        sums[groups, np.arange(len(groups))] = 1.0
+        exact = truth_at(places, shape, truth, level, subset) @ sums.T
+        values = exact + rng.normal(0, 2.0, exact.shape)
+        queries.append(PlaceQuery(level, subset, values, 2.0, groups))
+        whole = matrix_of(places, shape, PlaceRange.exact(level, subset, np.zeros(0)))
+        rows = np.vstack([rows, np.kron(np.eye(places.count(level)), sums) @ whole / 2.0])
+        y = np.concatenate([y, values.reshape(-1) / 2.0])
+    found = fit_places(places, shape, queries, tolerance=1e-8)
+    best = 0.5 * nnls(rows, y)[1] ** 2
+    assert found.status.converged
+    assert found.bound <= best * (1 + 1e-9) + 1e-8
+    assert found.objective == pytest.approx(best, rel=1e-6, abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -334,10 +391,6 @@ REFUSED = {
             ],
         ),
         "exact controls must not contradict each other",
-    ),
-    "groups": (
-        lambda: fit_places(TREE, (2,), [PlaceQuery(2, (0,), np.ones(3), groups=np.zeros(2, int))]),
-        "must be whole marginals, got one on groups",
     ),
     "wrong mask": (
         lambda: fit_places(TREE, (2,), [LEAVES], possible=np.ones(5, bool)),

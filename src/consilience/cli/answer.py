@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +18,7 @@ from consilience.cli.output import Output, check_new_file, json_option, quiet_op
 from consilience.errors import ConsilienceError, ReleaseError
 from consilience.release import read_release, write_table
 from consilience.release.answers import ERRORS, Answer, answer
-from consilience.release.labelled import as_text
+from consilience.release.labelled import csv_text
 from consilience.release.questions import read_question, read_questions
 
 FORMATS = ("table", "csv", "json", "parquet", "markdown")
@@ -239,13 +237,7 @@ def _together(found: Sequence[Answer], many: bool) -> pyarrow.Table:
 
 
 def _csv(found: Sequence[Answer], many: bool) -> str:
-    rows = [row for a in found for row in _flat(a, many)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: as_text(v) if isinstance(v, str) else v for k, v in row.items()})
-    return text.getvalue()
+    return csv_text([row for a in found for row in _flat(a, many)])
 
 
 def _markdown(found: Sequence[Answer], many: bool) -> str:

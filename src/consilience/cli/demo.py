@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from tempfile import mkdtemp
@@ -87,19 +88,28 @@ def demo_command(out: Path | None) -> None:
     console.print(side_by_side(tables), before_and_after(tables))
     console.print(certificate(published.model, str(published.facts["mark"])))
     run("sample release --rows 1000 --out rows.csv --quiet")
-    run("report release --rows 5000 --quiet", show=False)
+    drawn = find_spec("vl_convert") is not None
+    if drawn:
+        run("report release --rows 5000 --quiet", show=False)
+    else:
+        console.print(
+            "\nno report: it needs charts, pip install 'consilience[charts]'",
+            highlight=False,
+            markup=False,
+        )
     answers = [_answer(run, where) for _, where in QUESTIONS]
     console.print("\n[bold]three answers[/], with one standard error each:")
     for (what, _), (count, stderr) in zip(QUESTIONS, answers, strict=True):
         console.print(f"  {what:<40} {count:>8,.0f} ± {stderr:,.0f}", highlight=False)
     console.print("\nthe release, safe to publish:", highlight=False)
     console.print(str(folder / "release"), style="bold", highlight=False, soft_wrap=True)
-    console.print("a page about it, for a browser:", highlight=False)
+    if drawn:
+        console.print("a page about it, for a browser:", highlight=False)
+        page = folder / "release" / "report.html"
+        console.print(str(page), style="bold", highlight=False, soft_wrap=True)
     console.print(
-        str(folder / "release" / "report.html"), style="bold", highlight=False, soft_wrap=True
-    )
-    console.print(
-        "ask it something else: consilience answer RELEASE age,sex --where 'smoker=yes'",
+        "ask it something else: consilience explore RELEASE --open\n"
+        "                       consilience answer RELEASE age,sex --where 'smoker=yes'",
         highlight=False,
     )
 

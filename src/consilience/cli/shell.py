@@ -29,6 +29,7 @@ COMMANDS = {
     "answer": "counts from a release, with standard errors and what they rest on",
     "sample": "synthetic rows from a release",
     "report": "one page about a release: the promise, the tables, how far to trust them",
+    "explore": "a page to ask a release questions on, for this machine alone or as files",
     "budget": "what a ledger allows and what was spent; new ledgers",
     "reconstruct": "somebody's noisy tables in, consistent ones out",
     "compare": "every reconstruction on one's own measurements",

@@ -1,6 +1,6 @@
 """EngineTable: a table that stays in its engine (SQLite, PostgreSQL, Spark, a warehouse), reached through Ibis.
 
-Coding and counting run there; what leaves the engine is counts. Ibis is an extra: pip install 'consilience[spark]'.
+Coding and counting run there; what leaves the engine is counts. Ibis is an extra: pip install 'consilience[engines]'.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _ibis() -> Any:
     except ImportError:
         raise DataError(
             "tables in other engines are read through Ibis, which is not installed; "
-            "run: pip install 'consilience[spark]'"
+            "run: pip install 'consilience[engines]'"
         ) from None
     return ibis
 

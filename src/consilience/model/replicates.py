@@ -9,7 +9,7 @@ that an answer was inferred through is in its error; that nothing else links the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import sqrt
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,8 @@ class Replicates:
     deviations: Kept
     scales: Buffer
     totals: Buffer
+    _adjusted: list[Adjusting] = field(default_factory=list, init=False)
+    """The last backbone's, if there was one: what it makes of a replicate does not depend on the question."""
 
     def __len__(self) -> int:
         return len(self.totals)
@@ -87,7 +89,9 @@ class Replicates:
         """Each replicate through its own backbone, less what the same way makes of the model itself."""
         if model.mixture is not None:
             return self._by_classes(model, own, model.mixture)
-        adjusting = Adjusting(model.backbone)
+        if not self._adjusted or self._adjusted[0].backbone is not model.backbone:
+            self._adjusted[:] = [Adjusting(model.backbone)]
+        adjusting = self._adjusted[0]
         # Not fewer for more cliques at once: the same question has the same error in whatever company.
         count = min(len(self), max(int(INFERRED_WORK / adjusting.work), FEWEST))
         found: dict[Clique, list[Buffer]] = {c: [] for c in own}
@@ -129,7 +133,7 @@ class Replicates:
             PseudoMarginals(model.graph, CliqueVector(self.layout, values), model.known.cliques)
             for values in (np.maximum(tau + moved, 0.0), moved)
         )
-        backbone = adjusting.by(change.table) if k >= 0 else adjusting.backbone
+        backbone = adjusting.by(k, change.table) if k >= 0 else adjusting.backbone
         return {
             c: inferred(known, [c], "auto", lambda: backbone, masks=model.masks, rough=True)[0][0]
             for c in own

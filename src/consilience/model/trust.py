@@ -38,6 +38,8 @@ class Basis:
             return "inferred from " + (
                 " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
             )
+        if len(self.parts) == 1:
+            return f"assumed uniform: nothing about {self.parts[0][0]} was measured"
         return "assumed independent: " + ", ".join("-".join(p) for p in self.parts)
 
 
@@ -126,6 +128,8 @@ def basis_of(
     if known.holds(clique):
         inside = tuple(c for c in measured if set(clique).issubset(c))
         return Basis("measured", inside, (clique,))
+    if len(clique) == 1:
+        return Basis("assumed", (), (clique,))
     within = [c for c in known.overlaps(clique) if len(c) > 1]
     beside: Near = {a: [b for c in within if a in c for b in c if b != a] for a in clique}
     if len(_parts(known.domain, beside, clique)) == 1:

@@ -281,7 +281,9 @@ class _Wanted:
         if measure.of is not None:
             return self._compared(measure, measure.of, where)
         if measure.kind == "share":
-            return self._share(measure.condition or {}, where)
+            if measure.condition is None:
+                return self._share_within(measure.within, where)
+            return self._share(measure.condition, where)
         if measure.kind in OF_NUMBERS:
             return self._of_numbers(measure, where)
         own, drawn = self.counts(where, {}, 1)
@@ -304,6 +306,19 @@ class _Wanted:
         value, drawn = (None if y is None else over(*y) for y in yes)
         assert value is not None
         return _Found(value, drawn, least=0.0, most=1.0)
+
+    def _share_within(self, names: tuple[str, ...], where: Chosen) -> _Found:
+        """Each group's share of all groups that have its labels in these columns."""
+        shape, by = self.groups.shape, self.question.by
+        summed = tuple(i - len(by) for i, name in enumerate(by) if name not in names)
+
+        def share(counts: Numbers) -> Numbers:
+            cells = counts.reshape(*counts.shape[:-1], *shape)
+            return over(cells, cells.sum(axis=summed, keepdims=True)).reshape(counts.shape)
+
+        own, drawn = self.counts(where, {}, 1)
+        replicates = None if drawn is None else share(drawn[..., 0])
+        return _Found(share(own[:, 0]), replicates, least=0.0, most=1.0)
 
     def _of_numbers(self, measure: Measure, where: Chosen) -> _Found:
         values = Values.of(self.schema[measure.column])

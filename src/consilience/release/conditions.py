@@ -13,8 +13,32 @@ from consilience.data.schema import Schema
 from consilience.errors import DomainError
 
 Chosen = dict[str, tuple[int, ...]]
-_CONDITION = re.compile(r"""\s*(?P<name>"[^"]*"|[^<>=!,"]+?)\s*(?P<op>>=|<=|!=|=|>|<)\s*
-                            (?P<value>(?:"[^"]*"|[^,"])*?)\s*(?:,|\s+and\s+|$)""", re.VERBOSE)  # fmt: skip
+_CONDITION = re.compile(r"""\s*(?P<name>"(?:[^"]|"")*"|[^<>=!,"]+?)\s*(?P<op>>=|<=|!=|=|>|<)\s*
+                            (?P<value>(?:"(?:[^"]|"")*"|[^,"])*?)\s*(?:,|\s+and\s+|$)""", re.VERBOSE)  # fmt: skip
+
+
+def quoted(name: str) -> str:
+    """A name or a label such that words around it do not matter; a quote in it is doubled."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def unquoted(text: str) -> str:
+    """What a word means, with quotes around it or without."""
+    text = text.strip()
+    inside = len(text) > 1 and text[0] == text[-1] == '"'
+    return text[1:-1].replace('""', '"') if inside else text.strip('"')
+
+
+def split(text: str, at: str = ",") -> list[str]:
+    """Cut at a character that is outside of quotes, at commas outside of brackets; empty parts are left out."""
+    parts, depth, inside, begun = [], 0, False, 0
+    for i, c in enumerate(text):
+        inside ^= c == '"'
+        depth += 0 if inside or at != "," else (c == "(") - (c == ")")
+        if c == at and depth == 0 and not inside:
+            parts.append(text[begun:i])
+            begun = i + 1
+    return [p.strip() for p in [*parts, text[begun:]] if p.strip()]
 
 
 def both(one: Chosen, other: Chosen) -> Chosen:
@@ -40,7 +64,7 @@ def read_where(schema: Schema, text: str) -> Chosen:
                 f"conditions must look like age>=65,sex=F, got {text[at:]!r}; put a value with commas in quotes"
             )
         at = found.end()
-        name, value = found["name"].strip().strip('"'), found["value"]
+        name, value = unquoted(found["name"]), found["value"]
         level = schema.domain.levels.get(name)
         column = schema[name if level is None else level.attribute]
         if level is None:
@@ -64,7 +88,7 @@ def _of_groups(schema: Schema, name: str, op: str, text: str) -> set[int]:
     known, level = schema.labels[name], schema.domain.levels[name]
     if op not in ("=", "!="):
         raise DomainError(f"{op} is for numbers or days, got {name}{op}{text}; use = or !=")
-    values = [v.strip().strip('"') for v in text.split("|")]
+    values = [unquoted(v) for v in split(text, "|")]
     unknown = next((v for v in values if v not in known), None)
     if unknown is not None:
         raise DomainError(
@@ -76,7 +100,7 @@ def _of_groups(schema: Schema, name: str, op: str, text: str) -> set[int]:
 
 
 def _codes(column: Column, op: str, text: str) -> list[int]:
-    values = [v.strip().strip('"') for v in text.split("|")]
+    values = [unquoted(v) for v in split(text, "|")]
     everything = range(len(column.labels))
     if op in ("=", "!="):
         meant = {_equal(column, v) for v in values}

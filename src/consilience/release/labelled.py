@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,6 +69,16 @@ def write_labelled(table: pyarrow.Table, path: Path) -> None:
                 words = [as_text(label) for label in table.column(i).to_pylist()]
                 table = table.set_column(i, name, pyarrow.array(words, pyarrow.string()))
     write_table(table, path)
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of plain values as CSV, in which no label is a formula."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({k: as_text(v) if isinstance(v, str) else v for k, v in row.items()})
+    return text.getvalue()
 
 
 def write_table(table: pyarrow.Table, path: Path) -> None:

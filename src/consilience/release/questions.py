@@ -4,6 +4,7 @@
     mean(income)    sum(income)                     of a column of numbers
     median(income)  quantile(income, 0.9)
     share(employment=unemployed)                    of the people asked about
+    share(region) by region, employment             of each group among the people of its region; share(): among all
     difference(mean(income), sex=F, sex=M)          the first group less the second; ratio(...) the first over the second
     count()                                         to be compared in groups: ratio(count(), sex=F, sex=M)
 
@@ -15,9 +16,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from consilience.data.binned import Dates, Numeric
+from consilience.data.columns import Column
 from consilience.data.schema import Schema
+from consilience.data.within import Values
 from consilience.errors import ConsilienceError
-from consilience.release.conditions import Chosen, both, read_where
+from consilience.release.conditions import Chosen, both, read_where, split, unquoted
 
 OF_NUMBERS = ("mean", "sum", "median", "quantile")
 COMPARED = ("difference", "ratio")
@@ -36,10 +40,19 @@ class Measure:
     level: float = 0.5
     """Of a quantile."""
     condition: Chosen | None = None
-    """Of a share."""
+    """Of a share of each group: those who meet it."""
+    within: tuple[str, ...] = ()
+    """Of a share that each group is: of all people who are the same in these columns."""
     of: Measure | None = None
     groups: tuple[Chosen, ...] = ()
     """What is compared, and in which two groups."""
+
+    @property
+    def columns(self) -> set[str]:
+        """All that it reads."""
+        inner = set() if self.of is None else self.of.columns
+        named = ({self.column} if self.column else set()) | set(self.within) | inner
+        return named.union(self.condition or (), *self.groups)
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,43 @@ class Question:
     measure: Measure
     by: tuple[str, ...]
     where: Chosen
+
+    @property
+    def columns(self) -> set[str]:
+        """All that it reads."""
+        return self.measure.columns.union(self.by, self.where)
+
+
+@dataclass(frozen=True)
+class Askable:
+    """A column or hierarchy as questions know it. ordered: its labels have an order; numbers: it has a mean."""
+
+    name: str
+    labels: tuple[str, ...]
+    of: str
+    ordered: bool
+    numbers: bool
+
+
+def askable(schema: Schema) -> list[Askable]:
+    """All that questions can be about, in the order of the schema, hierarchies last."""
+    columns = [
+        Askable(c.name, c.labels, c.name, isinstance(c, Numeric | Dates), _has_numbers(c))
+        for c in schema
+    ]
+    levels = schema.domain.levels
+    groups = [
+        Askable(g.name, schema.labels[g.name], levels[g.name].attribute, False, False)
+        for g in schema.groupings
+    ]
+    return columns + groups
+
+
+def _has_numbers(column: Column) -> bool:
+    try:
+        return bool(Values.of(column).codes)
+    except ConsilienceError:
+        return False
 
 
 def read_question(
@@ -63,14 +113,19 @@ def read_question(
         measure = _measure(schema, *call)
     elif asked:
         groups = asked if not groups else f"{asked},{groups}"
-    given = by.split(",") if isinstance(by, str) else by
-    names = tuple(w.strip().strip('"') for w in [*groups.split(","), *given] if w.strip())
+    given = tuple(unquoted(w) for w in split(by)) if isinstance(by, str) else by
+    names = (*(unquoted(w) for w in split(groups)), *given)
     if len(set(names)) != len(names):
         raise ConsilienceError(f"attributes must be distinct, got {', '.join(names)}")
     known = {g.name for g in schema.groupings}
     for name in names:
         if name not in known:
             _ = schema[name]  # refuses what is not declared
+    other = next((w for w in (measure.of or measure).within if w not in names), None)
+    if other is not None:
+        raise ConsilienceError(
+            f"a share within {other!r} must be asked by it, got by {', '.join(names) or 'nothing'}; add it to by"
+        )
     chosen = both(read_where(schema, condition), read_where(schema, where))
     shown = asked if call is not None else ",".join(names)
     words = shown + (f" by {', '.join(names)}" if names and call is not None else "")
@@ -120,24 +175,15 @@ def _call(text: str) -> tuple[str, list[str]] | None:
         raise ConsilienceError(
             f"a question must be one of {', '.join(MEASURES)} or a list of columns, got {found[1]!r}; examples: {EXAMPLES}"
         )
-    return found[1], _arguments(found[2])
-
-
-def _arguments(text: str) -> list[str]:
-    """Split at commas outside of brackets and quotes."""
-    parts, depth, quoted, begun = [], 0, False, 0
-    for i, c in enumerate(text):
-        quoted ^= c == '"'
-        depth += 0 if quoted else (c == "(") - (c == ")")
-        if c == "," and depth == 0 and not quoted:
-            parts.append(text[begun:i])
-            begun = i + 1
-    return [p.strip() for p in [*parts, text[begun:]] if p.strip()]
+    return found[1], split(found[2])
 
 
 def _measure(schema: Schema, kind: str, arguments: list[str]) -> Measure:
     needed = {"count": 0, "quantile": 2, "difference": 3, "ratio": 3}.get(kind, 1)
-    if kind == "share" and arguments:
+    if kind == "share":
+        names = tuple(map(unquoted, arguments))
+        if all(name in schema.labels for name in names):
+            return Measure("share", within=names)
         return Measure("share", condition=read_where(schema, ",".join(arguments)))
     if len(arguments) != needed:
         raise ConsilienceError(
@@ -154,7 +200,7 @@ def _measure(schema: Schema, kind: str, arguments: list[str]) -> Measure:
         return Measure(kind, of=of, groups=groups)
     if kind == "count":
         return Measure()
-    made = Measure(kind, arguments[0].strip('"'))
+    made = Measure(kind, unquoted(arguments[0]))
     _ = schema[made.column]
     return replace(made, level=_level(arguments[1])) if kind == "quantile" else made
 

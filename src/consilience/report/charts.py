@@ -1,6 +1,6 @@
 """Charts as Vega-Lite specifications: plain values, drawn by whoever holds them (a page, or `Picture`).
 
-Their colours come from `chart_config`. This is the only place that calls vl-convert.
+Their colours come from `chart_config`. This is the only place that calls vl-convert, which is an extra: see `drawing`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
-import vl_convert
+from consilience.errors import ConsilienceError
 
 # -- colours and fonts -------------------------------------------------------------------------------
 
@@ -105,22 +106,32 @@ def chart_config(palette: Palette) -> dict[str, Any]:
 VEGA_LITE = "6.4"
 
 
+def drawing() -> Any:
+    """vl-convert, 84 MB, or the line that says how to get it."""
+    try:
+        return import_module("vl_convert")
+    except ImportError:
+        raise ConsilienceError(
+            "reports and pictures must have vl-convert to draw charts, it is not installed: pip install 'consilience[charts]'"
+        ) from None
+
+
 @lru_cache(maxsize=1)
 def bundle() -> str:
     """JavaScript that gives a page `vegaEmbed`, whole: nothing is fetched."""
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+    return drawing().javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
 
 
 def to_svg(spec: dict[str, Any]) -> str:
-    return vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
+    return drawing().vegalite_to_svg(spec, vl_version=VEGA_LITE)
 
 
 def to_png(spec: dict[str, Any], scale: float) -> bytes:
-    return vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE, scale=scale)
+    return drawing().vegalite_to_png(spec, vl_version=VEGA_LITE, scale=scale)
 
 
 def svg_to_png(svg: str, scale: float) -> bytes:
-    return vl_convert.svg_to_png(svg, scale=scale)
+    return drawing().svg_to_png(svg, scale=scale)
 
 
 # -- specifications ------------------------------------------------------------------------------------
@@ -251,6 +262,35 @@ def pair_matrix(rows: Iterable[Row]) -> Spec:
             },
         ],
     )
+
+
+def nested(rows: Iterable[Row], levels: Sequence[str]) -> Spec:
+    """Places within places as rectangles: a row of them per level, as wide as their counts, coloured by their error in per cent.
+
+    Rows: level, place, from, to (cumulative counts), count, reach, percent.
+    """
+    return chart(
+        rows,
+        height=46 * len(levels),
+        mark={"type": "rect", "strokeWidth": 0.6},
+        encoding={
+            "x": {"field": "from", "type": "quantitative", "title": "people", "axis": {"grid": False, "format": "~s"},
+                  "scale": {"nice": False, "zero": False}},
+            "x2": {"field": "to"},
+            "y": {"field": "level", "type": "nominal", "sort": list(levels), "title": None,
+                  "scale": {"paddingInner": 0.08}, "axis": {"grid": False, "ticks": False}},
+            "color": {"field": "percent", "type": "quantitative", "title": "± (90 %), per cent of the count",
+                      "scale": {"type": "sqrt", "clamp": True, "domainMax": 100},
+                      "legend": {"orient": "top", "gradientLength": {"expr": "min(width, 220)"}, "tickCount": 3}},
+            "stroke": {"value": "white"},
+            "tooltip": [
+                {"field": "level"},
+                {"field": "place"},
+                {"field": "count", "format": ",.1f"},
+                {"field": "reach", "title": "± (90 %)", "format": ",.3~g"},
+            ],
+        },
+    )  # fmt: skip
 
 
 def convergence(rows: Iterable[Row]) -> Spec:

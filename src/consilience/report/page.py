@@ -122,7 +122,7 @@ def page(subject: Subject) -> str:
             f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(subject.title)}</title>',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<link rel="icon" href="data:,">',
-            f"<style>{_styles()}</style></head><body>",
+            f"<style>{styles()}</style></head><body>",
             '<a class="skip" href="#main">Skip to the content</a>',
             f'<header><h1>{escape(subject.title)}</h1><p class="quiet">{total}</p>{alarm}</header>',
             '<main id="main">',
@@ -139,7 +139,7 @@ def page(subject: Subject) -> str:
     )
 
 
-def _styles() -> str:
+def styles() -> str:
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {css_variables(DARK)} }} }}"
     return f":root {{ --font: {FONT}; {css_variables(LIGHT)} }}\n{dark}\n{_asset('page.css')}"
 
@@ -267,6 +267,7 @@ def write_report(
     (0: none), or None for as many as the total, 50,000 at most. replicates: refits behind standard errors; those
     that the model kept, or as many as are usual, unless given. progress sees refits and rows.
     """
+    charts.drawing()  # before anything is refitted
     promise, errors = None, None
     if isinstance(what, str | Path):
         what = read_release(Path(what))

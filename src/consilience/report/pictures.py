@@ -16,7 +16,7 @@ from consilience.memory import show_bytes
 from consilience.model import Diagnostics, Model
 from consilience.regions import drawing
 from consilience.regions.region_graph import RegionGraph
-from consilience.report import charts
+from consilience.report import charts, places
 from consilience.report.charts import LIGHT, chart_config, svg_to_png, to_png, to_svg
 from consilience.report.page import write_text
 from consilience.solvers.planner import Plan
@@ -130,7 +130,10 @@ def _(what: Diagnostics) -> Picture:
 
 @picture.register
 def _(what: Model) -> Picture:
-    """The convergence curve of its fit."""
+    """Its places within places where an attribute has levels, else the convergence curve of its fit."""
+    drawn = places.spec(what, {k: tuple(v) for k, v in (what.labels or {}).items()})
+    if drawn is not None:
+        return _picture(f"{what.total:,.0f} people by place", drawn)
     return picture(what.diagnostics)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from consilience.report import charts
+from consilience.report import charts, places
 from consilience.report.sections import AddChart, facts, figure, paragraph, percent
 from consilience.report.subject import EDGES, POINTS, Subject
 from consilience.report.tables import ASSUMED, INFERRED, MEANING, MEASURED
@@ -51,6 +51,15 @@ def reliability(subject: Subject, add: AddChart, limit: int = 40) -> str:
             "reliable; ? is inferred, – is assumed."
         )
         parts.append(figure(name, text, "Matrix of expected total variation by pair of attributes"))
+    drawn = places.spec(subject.model, subject.labels) if known else None
+    if drawn is not None:
+        text = (
+            "Places within places: each level is a row, each place as wide as its count. Darker (in dark mode: lighter) is less "
+            "reliable."
+        )
+        parts.append(
+            figure(add(drawn), text, "Nested rectangles of counts by place, coloured by error")
+        )
     return "".join(parts)
 
 

@@ -93,7 +93,8 @@ class Order:
 
 class PlaceProblem:
     """Queries and controls on a tree of places. `a` is the least-squares point of each level that keeps the exact controls,
-    `least` its loss; `free` are the controls that are ranges, all above the leaves.
+    `least` its loss; `free` are the controls that are ranges, and `grouped` the queries on sums of cells, all above the
+    leaves.
     """
 
     def __init__(
@@ -103,31 +104,31 @@ class PlaceProblem:
         queries: Sequence[PlaceQuery],
         controls: Sequence[PlaceRange] = (),
         possible: NDArray[np.bool_] | None = None,
+        *,
+        solved: bool = True,
     ) -> None:
-        self.given = places
         self.shape = tuple(int(n) for n in shape)
         ranges = [checked_range(places, self.shape, c) for c in controls]
-        # The leaves are repeated where there is nothing above them, and where ranges of theirs need a level above the cells.
-        low = places.last == 0 or any(c.level == places.last and not c.is_exact for c in ranges)
+        # The leaves are repeated where there is nothing above them, and where copies of theirs need a level above the cells.
+        given = [checked_query(places, self.shape, q) for q in queries]
+        self.grouped = [q for q in given if q.groups is not None]
+        copied = [*(c for c in ranges if not c.is_exact), *self.grouped]
+        low = places.last == 0 or any(c.level == places.last for c in copied)
+        self._deeper = low
         self.places = places.deeper() if low else places
-        self.queries = [
-            _lowered(checked_query(places, self.shape, q), places, low) for q in queries
-        ]
+        self.queries = [_lowered(q, places, low) for q in given if q.groups is None]
         self.controls = [_lowered(c, places, low and c.is_exact) for c in ranges]
-        if any(q.groups is not None for q in self.queries):
-            raise MeasurementError(
-                "queries on a tree of places must be whole marginals, got one on groups of values; measure the values themselves"
-            )
         if not any(np.isfinite(q.stddev).any() for q in self.queries):
             raise MeasurementError("a reconstruction must have at least one measurement, got none")
         self.components = Components(
-            self.shape, [q.attributes for q in (*self.queries, *self.controls)]
+            self.shape, [q.attributes for q in (*self.queries, *self.controls, *self.grouped)]
         )
         self.cells = self.components.cells
         self._weigh()
         self._take_possible(possible)
         self._fix()
-        self._least_squares()
+        if solved:
+            self._least_squares()
 
     @property
     def last(self) -> int:
@@ -233,6 +234,29 @@ class PlaceProblem:
             as_rows(run_share),
             var,
         )
+
+    def variances(self) -> list[Buffer]:
+        """Of every place's components by least squares, level by level: rows of places in the order of the tree."""
+        order, tiny = self.order, RIDGE * max(float(p.max(initial=0.0)) for p in self.precision)
+        leaf = np.where(self.fixed[-1], 0.0, 1.0 / np.maximum(self.precision[-1], tiny))
+        up, whole = [leaf[order.kind]], []
+        for l in range(self.last - 1, -1, -1):
+            below = np.add.reduceat(up[0], order.first[l][:-1], axis=0)
+            whole.insert(0, below)
+            up.insert(0, np.where(self.fixed[l], 0.0, below / (1.0 + self.precision[l] * below)))
+        found = [up[0]]
+        for l in range(1, self.last + 1):
+            parent = order.parent[l]
+            share = _ratio(up[l], whole[l - 1][parent])
+            found.append(up[l] * (1.0 - share) + np.square(share) * found[-1][parent])
+        return found
+
+    def cell_stderr(self, level: int, subset: Subset) -> Buffer:
+        """The standard error of a cell of each place's marginal by least squares; every cell of a marginal has the same."""
+        parts, most = self.components, self.places.last
+        at = most if self._deeper and level == most - 1 else level
+        variance = self.variances()[at] @ (parts.inside(subset) * parts.dimensions)
+        return np.sqrt(self.order.back(variance * parts.copies(subset) ** 2 / parts.cells, at))
 
     @cached_property
     def precision_rows(self) -> list[Buffer]:

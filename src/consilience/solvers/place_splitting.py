@@ -2,8 +2,8 @@
 
 With a the least-squares point the loss is f(x) = f(a) + |x - a|^2 / 2 in the metric of the precisions, so that an iteration is
 z = max(v, 0), x = a + the solve with information rho (2z - v - a) at every leaf, v += 1.6 (x - z): one visit of each leaf
-(kernels/places.py). A check gives a lower bound and a feasible point: the roots' tables of x, shared out level by level. A range
-of a marginal above the leaves has a copy of that marginal, which takes turns with the solve as cells do.
+(kernels/places.py). A check gives a lower bound and a feasible point: the roots' tables of x, shared out level by level. Ranges
+and queries on sums of cells have copies of their marginals (place_copies.py).
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, sqrt
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer
+from consilience.errors import MeasurementError
 from consilience.kernels import places as kernels
 from consilience.kernels.place_sharing import LAST_RAKES, MOST_RAKES, rake_rows, share_down
 from consilience.kernels.threads import spread
 from consilience.loop import Check, Goal, iterate
 from consilience.progress import Progress
+from consilience.solvers.place_copies import copies_of
 from consilience.solvers.place_problem import Passes, PlaceProblem
 from consilience.solvers.places import PlaceQuery, PlaceRange, Places
 from consilience.status import CONVERGED, Status, out_of_iterations
@@ -40,11 +41,11 @@ FLOOR = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class PlaceState:
-    """What a continued solve needs: the leaves' buffer in the order of the tree, the penalty, the buffers of ranges."""
+    """What a continued solve needs: the leaves' buffer in the order of the tree, the penalty, the buffers of copies."""
 
     v: Buffer
     rho: float
-    ranges: tuple[Buffer, ...] = ()
+    copies: tuple[Buffer, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,6 +96,10 @@ def fit_places(
     began = perf_counter()
     problem = PlaceProblem(places, shape, queries, controls, possible)
     if not nonnegative:
+        if problem.grouped or problem.free:
+            raise MeasurementError(
+                "the two-pass estimate takes whole marginals and exact controls, got sums of cells or ranges; leave them out"
+            )
         return unbounded_below(problem, began)
     return solve(problem, tolerance, iterations, state, progress, began)
 
@@ -136,43 +141,6 @@ def solve(
     return found
 
 
-class _RangeCopy:
-    """The marginals of one level that must lie in a range: their copy v, z = v clipped, and what they tell the solve."""
-
-    def __init__(self, problem: PlaceProblem, control: PlaceRange, v: Buffer | None) -> None:
-        self.level, self.subset = control.level, control.attributes
-        self.parts = problem.components
-        take = problem.order.take
-        self.low, self.high = (take(end, self.level) for end in (control.low, control.high))
-        self.base = self.parts.sums(problem.a[self.level], self.subset)
-        self.ratio = first_ratio(problem, control)
-        self.v = self.base.copy() if v is None else v.copy()
-
-    def penalty(self, rho: float) -> Any:
-        """Precision that the copy adds to its level, component by component."""
-        return rho * self.ratio * self.parts.copies(self.subset) * self.parts.inside(self.subset)
-
-    @property
-    def z(self) -> Buffer:
-        return np.clip(self.v, self.low, self.high)
-
-    def information(self, rho: float) -> Any:
-        """M' rho (2z - v - M a), spread over the cells of each place's table."""
-        told = rho * self.ratio * (2.0 * self.z - self.v - self.base)
-        return self.parts.spread(told, self.subset).reshape(len(told), -1)
-
-    def sums(self, est: Buffer) -> Buffer:
-        """The marginals of x, from x - a."""
-        return self.base + self.parts.sums(est, self.subset)
-
-    def step(self, est: Buffer) -> None:
-        self.v += RELAX * (self.sums(est) - self.z)
-
-    def rescale(self, factor: float) -> None:
-        z = self.z
-        self.v = z + (self.v - z) / factor
-
-
 class _Working:
     """What changes in a solve: v, the penalty and what follows from it; the last feasible tables and the best bound."""
 
@@ -186,8 +154,7 @@ class _Working:
         self.changes = 0
         self.shared = [np.empty_like(x) for x in problem.a[:-1]]
         self.ranges = problem.ranges()
-        kept = (None,) * len(problem.free) if warm is None else warm.ranges
-        self.copies = [_RangeCopy(problem, c, v) for c, v in zip(problem.free, kept, strict=True)]
+        self.copies = copies_of(problem, None if warm is None else warm.copies)
         self.weigh(first_penalty(problem) if warm is None else warm.rho)
         self._sum_leaves()
 
@@ -238,7 +205,7 @@ class _Working:
     def step(self) -> None:
         self._solve()
         for copy in self.copies:
-            copy.step(self.passes.est[copy.level])
+            copy.step(self.passes.est[copy.level], self.rho, RELAX)
         self._sweep(RELAX)
 
     def rescale(self, factor: float) -> None:
@@ -247,7 +214,7 @@ class _Working:
             kernels.rescale, len(self.v), self.v.size, 1.0 / factor, self.v, self.problem.mask
         )  # fmt: skip
         for copy in self.copies:
-            copy.rescale(factor)
+            copy.rescale(self.rho, factor)
         self.weigh(self.rho * factor)
         self._sum_leaves()
 
@@ -267,6 +234,9 @@ class _Working:
         primal, dual, slope, term, _, _, energy, _ = stats.sum(axis=0).tolist()
         self.violation = max(worst, float(stats[:, 7].max()))
         self.objective = problem.least + 0.5 * (energy + self._energy_above())
+        for copy in self.copies:
+            sums = problem.components.sums(self.shared[copy.level], copy.subset)
+            self.objective += copy.value(sums)
         bound = problem.least + 0.5 * (slope + along) + term + held
         lowest = float(stats[:, 4].min())
         if lowest < 0.0:
@@ -275,18 +245,15 @@ class _Working:
         return sqrt(primal), sqrt(dual)
 
     def _push(self) -> tuple[Buffer, float, float]:
-        """What ranges add to the bound: e = rho (z - M x) on all leaves below each parent of leaves, <g, M (x - a)> with
-        g = rho (2z - v - M x), and rho <v - z, M x - z>, from 0 >= rho <v - z, M x' - z> for every x' in the range.
-        """
+        """What copies add to the bound: on all leaves below each parent of leaves, along x - a, and without x."""
         problem, along, held = self.problem, 0.0, 0.0
         if not self.copies:
             return np.zeros((0, problem.cells)), along, held
         push = [np.zeros_like(x) for x in self.shared]
         for copy in self.copies:
-            x, z, rho = copy.sums(self.passes.est[copy.level]), copy.z, self.rho * copy.ratio
-            along += rho * float(((2.0 * z - copy.v - x) * (x - copy.base)).sum())
-            held += rho * float(((copy.v - z) * (x - z)).sum())
-            push[copy.level] += problem.components.spread(rho * (z - x), copy.subset).reshape(len(x), -1)  # fmt: skip
+            cells, more, rest = copy.bound(self.passes.est[copy.level], self.rho)
+            push[copy.level] += cells
+            along, held = along + more, held + rest
         for level in range(1, problem.last):
             push[level] += push[level - 1][problem.order.parent[level]]
         return push[-1], along, held
@@ -352,16 +319,6 @@ class _PlaceSplitting:
             state.rescale(float(np.clip(sqrt(ratio), 0.5, 2.0)))
             state.changes += 1
         return found
-
-
-def first_ratio(problem: PlaceProblem, control: PlaceRange) -> float:
-    """The penalty of a range over that of cells: as its level's precision is to a leaf's, and no less than one leaf's."""
-    seen = problem.components.inside(control.attributes)
-    copies = problem.components.copies(control.attributes)
-    level = float(problem.precision[control.level][:, seen].mean()) / copies
-    leaf = float(problem.precision[-1].mean())
-    share = problem.count(control.level) / problem.count(problem.last)
-    return max(level, leaf * share / copies) / max(leaf, 1e-300)
 
 
 def first_penalty(problem: PlaceProblem) -> float:

@@ -19,9 +19,14 @@ from consilience.domain import Buffer, Clique
 from consilience.kernels.messages import add_up
 from consilience.tree.answers import Backbone, TreeAnswers
 
+KEPT = 20_000_000
+"""Numbers of moved tables that are kept for the next question: 160 MB."""
+
 
 class Adjusting:
-    """Makes backbones that differ from one in their numbers alone; index arrays are found once and shared."""
+    """Makes backbones that differ from one in their numbers alone; index arrays are found once and shared, and tables that were
+    moved once are kept while there is room.
+    """
 
     def __init__(self, backbone: Backbone) -> None:
         self.backbone = backbone
@@ -31,6 +36,8 @@ class Adjusting:
             for bag in support.holders.of(domain.axes(clique)):
                 self._inside[bag].append(clique)
         self._known: dict[tuple[int, Clique], tuple[NDArray[np.int64], Buffer]] = {}
+        self._kept: dict[tuple[int, int], Buffer] = {}
+        self._room = KEPT
 
     @property
     def work(self) -> int:
@@ -39,12 +46,21 @@ class Adjusting:
         visits = (len(c) * (2 + 2 * len(i)) for c, i in zip(cells, self._inside, strict=True))
         return max(1, sum(visits))
 
-    def by(self, moved: Callable[[Clique], Buffer]) -> Backbone:
-        """The backbone where the table of a clique has moved by so much."""
-        fit = replace(self.backbone.fit, tables=_Tables(self, moved))
+    def by(self, number: int, moved: Callable[[Clique], Buffer]) -> Backbone:
+        """The backbone where the table of a clique has moved by so much; the same number means the same moves."""
+        fit = replace(self.backbone.fit, tables=_Tables(self, number, moved))
         return replace(self.backbone, fit=fit, asked=TreeAnswers(fit, like=self.backbone.answers))
 
-    def scaled(self, bag: int, moved: Callable[[Clique], Buffer]) -> Buffer:
+    def scaled(self, number: int, bag: int, moved: Callable[[Clique], Buffer]) -> Buffer:
+        if (number, bag) in self._kept:
+            return self._kept[number, bag]
+        made = self._scaled(bag, moved)
+        if made.size <= self._room:
+            self._room -= made.size
+            self._kept[number, bag] = made
+        return made
+
+    def _scaled(self, bag: int, moved: Callable[[Clique], Buffer]) -> Buffer:
         found = self.backbone.fit.tables[bag].copy()
         for k, clique in enumerate(self._inside[bag]):
             place, own = self._own(bag, clique)
@@ -69,8 +85,10 @@ class Adjusting:
 class _Tables(Sequence[Buffer]):
     """The tables of the tree's cliques, each made when it is first read."""
 
-    def __init__(self, adjusting: Adjusting, moved: Callable[[Clique], Buffer]) -> None:
-        self._adjusting, self._moved = adjusting, moved
+    def __init__(
+        self, adjusting: Adjusting, number: int, moved: Callable[[Clique], Buffer]
+    ) -> None:
+        self._adjusting, self._number, self._moved = adjusting, number, moved
         self._made: dict[int, Buffer] = {}
 
     def __len__(self) -> int:
@@ -84,5 +102,5 @@ class _Tables(Sequence[Buffer]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         if index not in self._made:
-            self._made[index] = self._adjusting.scaled(index, self._moved)
+            self._made[index] = self._adjusting.scaled(self._number, index, self._moved)
         return self._made[index]

@@ -29,6 +29,7 @@ def test_a_whole_release_is_whole_everywhere(place: Path, workload, method):
     assert facts["whole"]["method"] == method
     assert 0 <= facts["whole"]["bound"] <= facts["whole"]["distance"]
     assert facts["total"]["value"] == 400
+    assert "before rounding" in (place / "whole" / "README.txt").read_text(encoding="utf-8")
     for table in facts["tables"]:
         assert sum(counts(place / "whole" / f"{table['file']}.csv")) == 400
     first = facts["tables"][0]

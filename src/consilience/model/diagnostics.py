@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, isfinite
+from typing import TYPE_CHECKING
 
 from consilience.markup import html_table
 from consilience.progress import Iteration, Progress, Step, quiet
 from consilience.solvers.planner import Plan
+
+if TYPE_CHECKING:
+    from consilience.model.model import Model
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,10 @@ class Diagnostics:
         distance = max(0.0, self.objective - self.bound)
         return distance / max(abs(self.objective), 1e-300) if distance > 0.0 else 0.0
 
+    @property
+    def short_gap(self) -> str:
+        return f"relative gap {self.gap:.1g}" if isfinite(self.gap) else "no bound"
+
     def __str__(self) -> str:
         lines = [
             f"{self.method}: {self.status}" + (f" ({self.advice})" if self.advice else ""),
@@ -75,6 +83,20 @@ class Diagnostics:
         if self.prior is not None:
             rows.append(("prior", f"{self.prior} (biased towards it)"))
         return html_table("How the model was made", rows)
+
+
+def model_card(model: Model) -> str:
+    """A model in a notebook."""
+    d = model.diagnostics
+    rows = [
+        ("attributes", ", ".join(f"{a} ({n})" for a, n in model.domain.sizes.items())),
+        ("total", f"{model.total:,.6g}"),
+        ("measured cliques", f"{len(model.cliques):,}"),
+        ("consistency", f"{model.graph.kind}, {len(model.graph.regions):,} regions"),
+        ("fit", f"{d.status}, {d.short_gap}, violation {d.violation:.1g}"),
+        ("prior", "none" if d.prior is None else f"{d.prior} (biased towards it)"),
+    ]
+    return html_table("Model", rows)
 
 
 MOST_LOOKS = 200

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
+
+import numpy as np
+
+from consilience.domain import Buffer
 
 LIBRARIES = ("pandas", "polars", "pyarrow")
 
@@ -19,3 +23,19 @@ def frame(columns: Mapping[str, Any]) -> Any:
         made = getattr(library, "DataFrame", None) or library.table
         return made(dict(columns))
     return dict(columns)
+
+
+def table_frame(
+    attributes: Sequence[str],
+    counts: Buffer,
+    errors: Buffer,
+    interval: tuple[Buffer, Buffer],
+    labels: Mapping[str, Sequence[str]],
+) -> Any:
+    """A row per cell: the attributes, by label or code, then count, error, low and high."""
+    columns: dict[str, Any] = {}
+    for name, codes in zip(attributes, np.indices(counts.shape), strict=True):
+        words, flat = labels.get(name), codes.reshape(-1)
+        columns[name] = flat if words is None else np.array(words, dtype=object)[flat]
+    numbers = {"count": counts, "error": errors, "low": interval[0], "high": interval[1]}
+    return frame(columns | {k: np.asarray(v).reshape(-1) for k, v in numbers.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from consilience.domain import Clique, Cliques, CliqueVector, Domain, Family, Layout
 from consilience.errors import ConsilienceError
-from consilience.model.replicates import Replicates
+from consilience.model.replicates import Replicates, affordable, replicates_of
 from consilience.model.whole import Rounding
+from consilience.progress import Progress
 from consilience.records import Dataset
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.solvers.mixture import Mixture
@@ -24,6 +26,18 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 LEVEL = 6
 """Of zlib: a third of a second for the largest replicates that are kept."""
+
+
+def lasting(model: Model, count: int | None, progress: Progress) -> Model:
+    """`Model.lasting`."""
+    kept = model.kept
+    if model.tree is None and model.mixture is None and kept is None:
+        kept = KeptBackbone.of(model.prepare(progress))
+    if count == 0 or not model.measurements or model.fit is None:
+        return replace(model, kept=kept)
+    most = affordable(model) if count is None else count
+    made = replicates_of(model, most, np.random.default_rng(0), progress)
+    return replace(model, kept=kept, replicates=made.rounded())
 
 
 def pack_kept(model: Model) -> tuple[Arrays, dict[str, Any]]:

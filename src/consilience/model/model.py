@@ -13,17 +13,17 @@ import numpy as np
 from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain
 from consilience.domain.domain import names_of
 from consilience.errors import ConsilienceError, DomainError
-from consilience.markup import html_table
 from consilience.measurements import Measurements, Query, as_query
 from consilience.measurements.controls import Control
 from consilience.memory import show_bytes
 from consilience.model.closed_form import closed_form_holds
-from consilience.model.diagnostics import Diagnostics
+from consilience.model.diagnostics import Diagnostics, model_card
 from consilience.model.files import write
 from consilience.model.filters import Where, selection
 from consilience.model.fit import Fit
-from consilience.model.frames import frame
+from consilience.model.frames import table_frame
 from consilience.model.impossible import NOTHING, Masks, trusted
+from consilience.model.keeping import lasting
 from consilience.model.out_of_model import check_method, check_size, inferred
 from consilience.model.replicates import Replicates, affordable, replicates_of
 from consilience.model.sampling import Rng, SampledRows, sample_rows
@@ -199,8 +199,7 @@ class Model:
         """theta on the cliques of a junction tree: exp of their sum is the probability of a record, of the model where it is one
         distribution (global consistency, or a tree), else of its backbone. Minus infinity where a record cannot occur.
         """
-        point = TreePoint.of(self.graph) if self.tree is None else None
-        if point is not None:
+        if self.tree is None and (point := TreePoint.of(self.graph)) is not None:
             return potentials(point.tree, point.rooted, self.tau)
         found = self.prepare()
         return potentials(found.tree, found.tree.rooted, found.beliefs)
@@ -210,14 +209,7 @@ class Model:
 
         count: of replicates; as many as fit their budget unless given, none at all for 0.
         """
-        kept = self.kept
-        if self.tree is None and self.mixture is None and kept is None:
-            kept = KeptBackbone.of(self.prepare(progress))
-        if count == 0 or not self.measurements or self.fit is None:
-            return replace(self, kept=kept)
-        most = affordable(self) if count is None else count
-        made = replicates_of(self, most, np.random.default_rng(0), progress or quiet)
-        return replace(self, kept=kept, replicates=made.rounded())
+        return lasting(self, count, progress or quiet)
 
     def basis(self, attributes: str | Iterable[str]) -> Basis:
         """What `marginal(attributes)` rests on, in words: `trust` says more, and takes longer."""
@@ -323,15 +315,8 @@ class Model:
         """
         order = self._asked(attributes)
         found = self.uncertainty(order, progress=progress)
-        low, high = found.interval(level)
         known = {**self.domain.labels, **(self.labels or {}), **(labels or {})}
-        columns: dict[str, Any] = {}
-        for name, codes in zip(order, np.indices(found.answer.shape), strict=True):
-            words = known.get(name)
-            flat = codes.reshape(-1)
-            columns[name] = flat if words is None else np.array(words, dtype=object)[flat]
-        numbers = {"count": found.answer, "error": found.stderr, "low": low, "high": high}
-        return frame(columns | {k: np.asarray(v).reshape(-1) for k, v in numbers.items()})
+        return table_frame(order, found.answer, found.stderr, found.interval(level), known)
 
     def stderr(
         self,
@@ -428,30 +413,19 @@ class Model:
         d = self.diagnostics
         return (
             f"Model({len(self.domain)} attributes, total {self.total:,.6g}, {len(self.cliques)} measured cliques, "
-            f"{self.graph.kind} consistency, {show_bytes(self.tau.values.nbytes)}; {d.status}, {_gap(d)})"
+            f"{self.graph.kind} consistency, {show_bytes(self.tau.values.nbytes)}; {d.status}, {d.short_gap})"
         )
 
     def _repr_html_(self) -> str:
-        d = self.diagnostics
-        rows = [
-            ("attributes", ", ".join(f"{a} ({n})" for a, n in self.domain.sizes.items())),
-            ("total", f"{self.total:,.6g}"),
-            ("measured cliques", f"{len(self.cliques):,}"),
-            ("consistency", f"{self.graph.kind}, {len(self.graph.regions):,} regions"),
-            ("fit", f"{d.status}, {_gap(d)}, violation {d.violation:.1g}"),
-            ("prior", "none" if d.prior is None else f"{d.prior} (biased towards it)"),
-        ]
-        return html_table("Model", rows)
+        return model_card(self)
 
     # -- helpers ---------------------------------------------------------------------------------
 
     def _asked(self, attributes: str | Iterable[str]) -> Clique:
         order = names_of(attributes)
-        if len(set(order)) != len(order):
-            raise DomainError(f"attributes must be distinct, got {order}")
         if len(self.domain.named(order)) < len(order):
             raise DomainError(
-                f"attributes must be distinct, got two levels of one in {order}; the coarser can be read off the finer"
+                f"attributes must be distinct, got {order}; of two levels of one name the finer"
             )
         return order
 
@@ -475,7 +449,3 @@ class Model:
         """The tables as questions see them."""
         stated = () if self.fit is None else self.fit.stated
         return trusted(self.graph, self.tau, self.cliques, stated)
-
-
-def _gap(d: Diagnostics) -> str:
-    return f"relative gap {d.gap:.1g}" if np.isfinite(d.gap) else "no bound"

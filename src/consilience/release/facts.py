@@ -35,6 +35,10 @@ manifest.json   checksums of every file
 """
 
 
+WHOLE = """
+Counts are whole numbers that agree with each other. Standard errors and intervals are those of the numbers before rounding.
+"""
+
 READ_OFF = "NOT PRIVATE: labels and bounds were read off the data, by a draft schema that was accepted unchecked"
 
 
@@ -105,7 +109,8 @@ def readme(facts: dict[str, Any]) -> str:
     rows = f"{total['value']:,.0f} {'people' if budget['unit'] is None else 'rows'}" + (
         "" if total["public"] else " (estimated)"
     )
-    return README.format(rows=rows, version=facts["versions"]["consilience"], promise=promise)
+    said = README.format(rows=rows, version=facts["versions"]["consilience"], promise=promise)
+    return said + (WHOLE if "whole" in facts else "")
 
 
 def budget_facts(budget: Budget) -> dict[str, Any]:

@@ -359,3 +359,23 @@ def _value(plain: Any) -> Any:
     if name in _VALUES:
         return _VALUES[name](**{k: _value(v) for k, v in content.items()})
     return _NUMBERS[name](Fraction(content))
+
+
+TIME_LIMIT_OF_0_1 = 60.0
+
+
+def record_of_0_1(schema: Schema, words: Mapping[str, Any]) -> dict[str, Any]:
+    """Version 0.1 wrote down the words of its command."""
+    workload = Workload(schema.domain, [tuple(c) for c in words["workload"]])
+    settings = {key: words.get(key, usual) for key, usual in USUAL.items()}
+    if settings["time_limit"] == TIME_LIMIT_OF_0_1:
+        settings["time_limit"] = USUAL["time_limit"]  # nobody asked for it then
+    if words.get("prior") is not None:
+        settings["fit"] = "shrunk"
+    amounts = {k: words[k] for k in ("epsilon", "delta", "rho", "neighbours", "accounting")}
+    return {
+        "budget": amounts,
+        "mechanism": to_record(named(words["mechanism"], workload, words["own"], settings)),
+        "tables": words["workload"],
+        "errors": words["errors"],
+    }

@@ -41,10 +41,9 @@ from consilience.release.folder import Published, check_target, write_release
 from consilience.release.labelled import RESULTS
 from consilience.release.paid import Paid, check_unpaid, paid_for, read_unfinished
 from consilience.release.registry import (
-    USUAL,
     from_record,
     keep_stated,
-    named,
+    record_of_0_1,
     to_record,
     with_settings,
 )
@@ -254,7 +253,7 @@ class Order:
     ) -> Order:
         """The order of a record, with another way of reconstructing or other standard errors where they are given."""
         if "own" in record:
-            record = _record_of_0_1(schema, record)
+            record = record_of_0_1(schema, record)
         if mechanism is None:
             if record["mechanism"] is None:
                 raise ReleaseError(
@@ -268,26 +267,6 @@ class Order:
         return cls.of(
             schema, changed, budget, record["tables"], errors or record["errors"], rounded
         )
-
-
-TIME_LIMIT_OF_0_1 = 60.0
-
-
-def _record_of_0_1(schema: Schema, words: Mapping[str, Any]) -> dict[str, Any]:
-    """Version 0.1 wrote down the words of its command."""
-    workload = Workload(schema.domain, [tuple(c) for c in words["workload"]])
-    settings = {key: words.get(key, usual) for key, usual in USUAL.items()}
-    if settings["time_limit"] == TIME_LIMIT_OF_0_1:
-        settings["time_limit"] = USUAL["time_limit"]  # nobody asked for it then
-    if words.get("prior") is not None:
-        settings["fit"] = "shrunk"
-    amounts = {k: words[k] for k in ("epsilon", "delta", "rho", "neighbours", "accounting")}
-    return {
-        "budget": amounts,
-        "mechanism": to_record(named(words["mechanism"], workload, words["own"], settings)),
-        "tables": words["workload"],
-        "errors": words["errors"],
-    }
 
 
 def described(ready: Calibrated) -> str:

@@ -176,3 +176,16 @@ def test_a_mixture_can_be_asked_for_only_where_there_is_one(people: cs.Dataset) 
     plain = cs.reconstruct(DOMAIN, noisy(people, [("a", "b"), ("b", "c")], 10.0), 20_000)
     with pytest.raises(cs.ConsilienceError, match="needs a model with latent classes"):
         plain.marginal(("a", "c"), method="mixture")
+
+
+def test_answers_nobody_measured_start_where_they_are_closest(people: cs.Dataset) -> None:
+    """Maximum entropy where every pair is in the model; else the backbone. Never the classes, which are for rows."""
+    measured = noisy(people, [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")], 10.0)
+    model = cs.reconstruct(DOMAIN, measured, 20_000, fit=cs.LatentClasses(classes=8))
+    asked = [("a", "b", "c"), ("b", "d")]
+    found = model.marginals(asked)
+    for clique, table, method in zip(asked, found, ("local", "backbone"), strict=True):
+        np.testing.assert_allclose(table, model.marginal(clique, method=method), atol=1e-9)
+    assert np.abs(found[1] - model.marginal(asked[1], method="local")).max() > 1e-3
+    errors = model.uncertainties(asked, replicates=8)
+    assert all(e.stderr.max() > 0 for e in errors)

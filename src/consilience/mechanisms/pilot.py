@@ -51,7 +51,7 @@ FIRST_ONES, FIRST_TOTAL = 0.05, 0.005
 """Shares of rho: one-way marginals, and the number of rows."""
 ONES, TOTAL = 0.12, 0.02
 """The same, where there is noise to speak of."""
-LITTLE = 0.02
+LITTLE = 0.005
 """Expected total variation of the noise in a table of two attributes, up to which the first shares do."""
 PILOT = 0.4
 """Of what is left after the one-way marginals."""
@@ -148,8 +148,11 @@ class CalibratedPilot(Calibrated[Pilot]):
             return stages.release
         noise = division.noise(2, stages.left, stages.people)
         if noise > LITTLE:
-            ones, total = division.lower(stages.people) if noise > MUCH else (ONES, TOTAL)
-            again = division.alike(1) if noise > MUCH else {c: v for c, v in first.items() if c}
+            again = {c: v for c, v in first.items() if c}
+            part = division.pairs_part(stages.left, stages.people)
+            ones, total = part * ONES, part * TOTAL
+            if noise > MUCH:
+                again, (ones, total) = division.alike(1), division.lower(stages.people)
             stages.measure(again, ones - FIRST_ONES)
             if () in first:
                 stages.measure({(): 1.0}, total - FIRST_TOTAL)
@@ -356,6 +359,11 @@ class Division:
                 found[order] = left * LARGER / (1 + 2 * noise) if noise < MOST_NOISE else 0.0
                 left -= found[order]
         return {**{k: v for k, v in found.items() if v > 0}, 2: left}
+
+    def pairs_part(self, share: float, people: float) -> float:
+        """How much of what goes to tables of several attributes goes to those of two."""
+        shares = self.orders(share, people)
+        return shares[2] / sum(shares.values())
 
     def filled(
         self, order: int, share: float, look: Outlook, known: Mapping[Clique, float]

@@ -183,7 +183,8 @@ class Model:
         count: of replicates; as many as fit their budget unless given, none at all for 0.
         """
         kept = self.kept
-        if self.tree is None and self.mixture is None and kept is None:
+        told = self.mixture is not None and self.known.holds_pairs(self.domain.attributes)
+        if self.tree is None and kept is None and not told:
             kept = KeptBackbone.of(self.prepare(progress))
         if count == 0 or not self.measurements or self.fit is None:
             return replace(self, kept=kept)

@@ -25,7 +25,6 @@ from consilience.measurements.measurements import NOISES
 from consilience.model.out_of_model import inferred
 from consilience.progress import Progress, Step
 from consilience.regions.pseudo_marginals import PseudoMarginals
-from consilience.solvers.mixture import Mixture
 from consilience.tree.adjusted import Adjusting
 
 if TYPE_CHECKING:
@@ -84,12 +83,22 @@ class Replicates:
         return totals * found.reshape(len(self), *model.domain.shape_of(region)).sum(axis=axes)
 
     def _inferred(self, model: Model, own: Mapping[Clique, Buffer]) -> dict[Clique, Buffer]:
-        """Each replicate through its own backbone, less what the same way makes of the model itself."""
-        if model.mixture is not None:
-            return self._by_classes(model, own, model.mixture)
-        adjusting = Adjusting(model.backbone)
-        # Not fewer for more cliques at once: the same question has the same error in whatever company.
-        count = min(len(self), max(int(INFERRED_WORK / adjusting.work), FEWEST))
+        """As the model infers them: by maximum entropy from each replicate's tables, or through its own backbone."""
+        told = {
+            c: t for c, t in own.items() if model.mixture is not None and model.known.holds_pairs(c)
+        }
+        rest = {c: t for c, t in own.items() if c not in told}
+        found = self._moved(model, told, None) if told else {}
+        return found | (self._moved(model, rest, Adjusting(model.backbone)) if rest else {})
+
+    def _moved(
+        self, model: Model, own: Mapping[Clique, Buffer], adjusting: Adjusting | None
+    ) -> dict[Clique, Buffer]:
+        """The model's own tables, moved by what each replicate makes of a question less what the model itself makes of it."""
+        count = len(self)
+        if adjusting is not None:
+            # Not fewer for more cliques at once: the same question has the same error in whatever company.
+            count = min(count, max(int(INFERRED_WORK / adjusting.work), FEWEST))
         found: dict[Clique, list[Buffer]] = {c: [] for c in own}
         first, *others = [self._through(model, adjusting, own, k) for k in range(-1, count)]
         for k, tables in enumerate(others):
@@ -98,28 +107,10 @@ class Replicates:
                 found[clique].append(self.totals[k] * np.maximum(share, 0.0))
         return {c: np.array(tables) for c, tables in found.items()}
 
-    def _by_classes(
-        self, model: Model, own: Mapping[Clique, Buffer], mixture: Mixture
-    ) -> dict[Clique, Buffer]:
-        """From the same latent classes, made to agree with each replicate's tables."""
-        count = len(self)
-        tau, sizes = _on(model, self.layout), np.diff(self.layout.offsets)
-        found: dict[Clique, list[Buffer]] = {c: [] for c in own}
-        for k in range(count):
-            moved = self.deviations[k].astype(np.float64) * np.repeat(self.scales, sizes)
-            tables = CliqueVector(self.layout, np.maximum(tau + moved, 0.0))
-            known = PseudoMarginals(model.graph, tables, model.known.cliques)
-            got, _ = inferred(
-                known, list(own), "mixture", lambda: model.backbone, masks=model.masks, mixture=mixture, rough=True
-            )  # fmt: skip
-            for clique, table in zip(own, got, strict=True):
-                found[clique].append(self.totals[k] * table)
-        return {c: np.array(tables) for c, tables in found.items()}
-
     def _through(
-        self, model: Model, adjusting: Adjusting, own: Iterable[Clique], k: int
+        self, model: Model, adjusting: Adjusting | None, own: Iterable[Clique], k: int
     ) -> dict[Clique, Buffer]:
-        """Distributions by replicate k; by the model itself for -1."""
+        """Distributions by replicate k, with its backbone or by maximum entropy; by the model itself for -1."""
         tau = _on(model, self.layout)
         moved = np.zeros_like(tau)
         if k >= 0:
@@ -129,9 +120,17 @@ class Replicates:
             PseudoMarginals(model.graph, CliqueVector(self.layout, values), model.known.cliques)
             for values in (np.maximum(tau + moved, 0.0), moved)
         )
+        if adjusting is None:
+            listed = list(own)
+            tables, _ = inferred(
+                known, listed, "local", lambda: model.backbone, masks=model.masks, rough=True
+            )
+            return dict(zip(listed, tables, strict=True))
         backbone = adjusting.by(change.table) if k >= 0 else adjusting.backbone
         return {
-            c: inferred(known, [c], "auto", lambda: backbone, masks=model.masks, rough=True)[0][0]
+            c: inferred(known, [c], "backbone", lambda: backbone, masks=model.masks, rough=True)[0][
+                0
+            ]
             for c in own
         }
 

@@ -182,8 +182,11 @@ def main() -> None:
     if given.table:
         rows = read_rows(given.out)
         measured = [r for r in rows if r["basis"] == "measured"]
-        print(table(measured, ("mechanism", "fit", "epsilon")), end="\n\n")
-        print(table(measured, ("data", "epsilon")), end="\n\n")
+        for some in (
+            [r for r in measured if (r["fit"] in TAKES) is apart] for apart in (False, True)
+        ):
+            print(table(some, ("mechanism", "fit", "epsilon")), end="\n\n")
+            print(table(some, ("data", "epsilon")), end="\n\n")
         print(table([r for r in rows if r["basis"] == "inferred"], ("data", "epsilon")))
         return
     if given.quick:

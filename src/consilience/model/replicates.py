@@ -39,7 +39,8 @@ BUDGET = 16 * 2**20
 LOOSEST = 1e-4
 """Refits stop at this relative gap: the fit is then within a hundredth of the noise."""
 RATES = np.geomspace(1.0, 100.0, 17)
-"""Variance of a cell over its count that classes may leave open: people are a sample of whatever law they follow, so 1 at least."""
+"""Variances of a cell over its count that classes may leave open: people are a sample of whatever law they follow, so 1 at
+least."""
 PERSON = 1.0
 """Counts that a cell is expected to hold beyond its own, so that one that is held at zero is uncertain too."""
 BALANCED = 3
@@ -195,8 +196,8 @@ class _Excess:
     is expected to hold b counts leave that by a variance of rate b, and least squares know it with variance s. Then its squared
     error after the pull is about rate b s / (rate b + s). The squared distance of a fit from the truth is estimated without
     bias by (fit - y)^2 - s + 2 cov(fit, y), y the least squares table, s and the covariance taken from the refits (Efron 2004).
-    The rate is the one that makes the first most like the second, over all cells (decision 035). What passes a cell's own squared deviation in refits is
-    added to replicates, beyond the lower orders.
+    The rate is the one that makes the first most like the second, over all cells (decision 035). What passes a cell's own
+    squared deviation in refits is added to replicates, beyond the lower orders.
     """
 
     def __init__(self, model: Model, layout: Layout, own: Buffer) -> None:

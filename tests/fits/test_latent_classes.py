@@ -176,3 +176,29 @@ def test_a_mixture_can_be_asked_for_only_where_there_is_one(people: cs.Dataset) 
     plain = cs.reconstruct(DOMAIN, noisy(people, [("a", "b"), ("b", "c")], 10.0), 20_000)
     with pytest.raises(cs.ConsilienceError, match="needs a model with latent classes"):
         plain.marginal(("a", "c"), method="mixture")
+
+
+def test_answers_nobody_measured_start_where_they_are_closest(people: cs.Dataset) -> None:
+    """Maximum entropy where every pair is in the model; else the backbone. Never the classes, which are for rows."""
+    measured = noisy(people, [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")], 10.0)
+    model = cs.reconstruct(DOMAIN, measured, 20_000, fit=cs.LatentClasses(classes=8))
+    asked = [("a", "b", "c"), ("b", "d")]
+    found = model.marginals(asked)
+    for clique, table, method in zip(asked, found, ("local", "backbone"), strict=True):
+        np.testing.assert_allclose(table, model.marginal(clique, method=method), atol=1e-9)
+    assert np.abs(found[1] - model.marginal(asked[1], method="local")).max() > 1e-3
+    errors = model.uncertainties(asked, replicates=8)
+    assert all(e.stderr.max() > 0 for e in errors)
+
+
+def test_larger_tables_are_pulled_to_what_their_own_noise_favours() -> None:
+    """A table in which pairs say all: classes, too few to say it, would add what is not there."""
+    domain = cs.Domain({"a": 5, "b": 5, "c": 5})
+    rng = np.random.default_rng(3)
+    heights = sum(np.expand_dims(1.5 * rng.normal(size=(5, 5)), axis) for axis in range(3))
+    truth = np.exp(heights) / np.exp(heights).sum()
+    values = 200_000 * truth + 20.0 * rng.normal(size=truth.shape)
+    look = cs.LatentClasses(classes=3).look(
+        domain, [cs.Measurement(("a", "b", "c"), values, stddev=20.0)], 200_000
+    )
+    assert np.abs(look.tables["a", "b", "c"] - truth).sum() < 0.018

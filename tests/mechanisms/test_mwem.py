@@ -108,6 +108,12 @@ def test_an_amount_per_round():
     assert MWEM(PAIRS, None, Epsilon(0.2)).calibrate(budget).rounds == 5, "as many as fit"
     assert MWEM(PAIRS, None, Epsilon(0.01)).calibrate(budget).rounds == len(PAIRS)
     assert MWEM(PAIRS).calibrate(budget).rounds == len(DOMAIN), "else one per attribute"
+    found = [
+        MWEM(PAIRS).calibrate(Budget(epsilon=e, delta=1e-9, neighbours="add-remove")).rounds
+        for e in (0.01, 0.5, 10)
+    ]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (len(DOMAIN), len(PAIRS)), "more, up to all, where there is rho"
 
 
 def test_the_published_noise_is_charged_as_what_it_is():

@@ -8,8 +8,9 @@ from time import perf_counter
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from consilience.domain import Buffer, Clique, CliqueVector, Domain, maximal
+from consilience.domain import Buffer, Clique, CliqueVector, Domain, Layout, maximal
 from consilience.errors import ConsilienceError
 from consilience.fits.graph_fit import (
     GraphFit,
@@ -26,7 +27,7 @@ from consilience.measurements.structured import centred
 from consilience.model.diagnostics import Trace
 from consilience.model.impossible import Masks, emptied, held
 from consilience.model.model import Model
-from consilience.model.out_of_model import project
+from consilience.model.out_of_model import Start, project, uniform_start
 from consilience.progress import Progress, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
@@ -173,23 +174,44 @@ class _Levels:
         return RegionGraph.saturated(self.evidence.domain, maximal(self.evidence.domain, kept))
 
     def _take(self, known: PseudoMarginals, cliques: list[Clique]) -> None:
-        """The mixture's tables of these cliques, made to agree with the order below, and how far the fit may leave them."""
+        """The mixture's tables of these cliques, made to agree with the order below, and how far the fit may leave them.
+
+        Of three attributes or more, a table whose own noisy values favour the maximum-entropy one is pulled towards that: where
+        lower orders are well known, what classes add to them is often wrong.
+        """
         if not cliques:
             return
-        evidence, domain, masks = self.evidence, self.evidence.domain, self.fit.possible
         larger = len(cliques[0]) > 2
         start = (self.latent.larger if larger else self.latent.pairs).marginals(cliques)
-        found, _ = project(
-            known, cliques, lambda c: emptied(domain, masks, c, start[c]), rough=True
-        )
-        prior = CliqueVector(start.layout, np.concatenate([t.reshape(-1) for t in found]))
-        at = evidence.tables.layout.cliques.find(prior.cliques)
-        unit = evidence.total * np.sqrt(np.maximum(evidence.precision[1 + at], 1e-300))
-        share = evidence.lattice.dims[1 + at] / evidence.lattice.cells[1 + at]
-        free = freedoms(self._noisy(prior), prior, unit, share)
-        free[evidence.precision[1 + at] <= 0] = 1.0  # no data of its own: any pull serves
+        at = self.evidence.tables.layout.cliques.find(start.cliques)
+        prior, free, risk = self._towards(known, start.layout, at, lambda c: start[c])
+        if larger:
+            plain, plain_free, plain_risk = self._towards(
+                known, start.layout, at, uniform_start(known)
+            )
+            better = plain_risk < risk
+            free = np.where(better, plain_free, free)
+            cells = np.repeat(better, np.diff(start.layout.offsets))
+            prior = CliqueVector(start.layout, np.where(cells, plain.values, prior.values))
+        free[self.evidence.precision[1 + at] <= 0] = 1.0  # no data of its own: any pull serves
         self.prior |= {c: prior[c] for c in cliques}
         self.freedom |= dict(zip(prior.cliques, free.tolist(), strict=True))
+
+    def _towards(
+        self, known: PseudoMarginals, layout: Layout, at: NDArray[np.int64], start: Start
+    ) -> tuple[CliqueVector, Buffer, Buffer]:
+        """Tables made to agree with the order below; how far the fit may leave each, and the risk then; `at`: their evidence."""
+        evidence, domain, masks = self.evidence, self.evidence.domain, self.fit.possible
+        found, _ = project(
+            known,
+            list(layout.cliques),
+            lambda c: emptied(domain, masks, c, start(c)),
+            rough=True,
+        )
+        prior = CliqueVector(layout, np.concatenate([t.reshape(-1) for t in found]))
+        unit = evidence.total * np.sqrt(np.maximum(evidence.precision[1 + at], 1e-300))
+        share = evidence.lattice.dims[1 + at] / evidence.lattice.cells[1 + at]
+        return prior, *freedoms(self._noisy(prior), prior, unit, share)
 
     def _noisy(self, prior: CliqueVector) -> CliqueVector:
         """z_r + (b_r - C b_r): what was measured of the highest residual, with the lower orders of the prior."""

@@ -43,21 +43,17 @@ class Auto(Mechanism):
         workload, fit = self.workload, self.fit
         usual = isinstance(fit, LatentClasses)
         if isinstance(budget.capacity, Epsilon):
-            plain = LeastSquares(memory=fit.memory, possible=fit.possible) if usual else fit
+            plain = _plain(fit) if usual else fit
             if len(workload) == 1:
                 return Laplace(workload, fit=plain), "one table under a pure epsilon"
             why = "a pure epsilon is kept by Laplace noise; a delta of 1e-6 would allow much less noise"
             return HDMM(workload, fit=plain), why
         if workload.at_levels:
-            plain = LeastSquares(memory=fit.memory, possible=fit.possible) if usual else fit
+            plain = _plain(fit) if usual else fit
             return Gaussian(workload, fit=plain), "tables at levels that add up"
         length = sum(workload.domain.shape)
         if usual and length > LONGEST:
-            fit = (
-                LeastSquares(memory=fit.memory, possible=fit.possible)
-                if fit.possible
-                else Shrunk(memory=fit.memory)
-            )
+            fit = _plain(fit) if fit.possible else Shrunk(memory=fit.memory, controls=fit.controls)
             why = f"{length:,} values of all columns together are too many for latent classes"
             return ResidualPlanner(workload, fit=fit), why
         if not usual:
@@ -73,3 +69,8 @@ class Auto(Mechanism):
     def calibrate(self, budget: Budget) -> Calibrated[Any]:
         """The chosen mechanism, calibrated."""
         return self.choose(budget)[0].calibrate(budget)
+
+
+def _plain(fit: Fit) -> LeastSquares:
+    """Least squares that keeps what a fit was told to keep."""
+    return LeastSquares(memory=fit.memory, possible=fit.possible, controls=fit.controls)

@@ -1,8 +1,8 @@
 """Pilot: measure a little of everything, then the rest where that says it helps. Residuals with Gaussian noise, under zCDP.
 
-    one-way marginals, and the number of rows where it is not public, for a seventh of rho
-    where noise is large:  one-way marginals and the number of rows again, up to what noisy tables of pairs would spend on them;
-           then every residual of two attributes alike
+    one-way marginals, and the number of rows where it is not public, for a twentieth of rho
+    unless noise is very small: both again, up to a seventh; where it is large up to what noisy tables of pairs would spend on
+           them, and then every residual of two attributes alike
     else:  a pilot over every residual worth measuring, alike for all of one order; latent classes fitted to it say what each
            table will look like and how far it may leave that; the rest is divided by water-filling
 
@@ -47,13 +47,17 @@ from consilience.model import Fit
 from consilience.privacy import Budget, Cost, Neighbours, Rho
 from consilience.solvers.planner import Plan
 
-ONES, TOTAL = 0.12, 0.02
+FIRST_ONES, FIRST_TOTAL = 0.05, 0.005
 """Shares of rho: one-way marginals, and the number of rows."""
+ONES, TOTAL = 0.12, 0.02
+"""The same, where there is noise to speak of."""
+LITTLE = 0.005
+"""Expected total variation of the noise in a table of two attributes, up to which the first shares do."""
 PILOT = 0.4
 """Of what is left after the one-way marginals."""
 MUCH = 0.6
 """Expected total variation of the noise in a table of two attributes, above which everything is measured once and alike."""
-MOST_NOISE, LARGER = 3.0, 0.8
+MOST_NOISE, LARGER = 3.0, 0.7
 """Tables of three attributes or more are measured where that noise is below this, with at most this share of the rest."""
 FLOOR = 4.0
 """A table may leave what is expected by at least so many times what the pilot could have seen of it."""
@@ -142,11 +146,17 @@ class CalibratedPilot(Calibrated[Pilot]):
         stages.measure(first, share)
         if not division.larger:
             return stages.release
-        if division.noise(2, stages.left, stages.people) > MUCH:
-            ones, total = division.told_by_pairs()
-            stages.measure({c: v for c, v in first.items() if c}, ones - ONES)
+        noise = division.noise(2, stages.left, stages.people)
+        if noise > LITTLE:
+            again = {c: v for c, v in first.items() if c}
+            part = division.pairs_part(stages.left, stages.people)
+            ones, total = part * ONES, part * TOTAL
+            if noise > MUCH:
+                again, (ones, total) = division.alike(1), division.lower(stages.people)
+            stages.measure(again, ones - FIRST_ONES)
             if () in first:
-                stages.measure({(): 1.0}, total - TOTAL)
+                stages.measure({(): 1.0}, total - FIRST_TOTAL)
+        if noise > MUCH:
             stages.measure(division.alike(2), stages.left)
             return stages.release
         shares = division.orders(stages.left, stages.people)
@@ -306,25 +316,29 @@ class Division:
 
     def first(self) -> tuple[Wanted, float]:
         """Variances of the one-way residuals, rho in proportion to n^(2/3), and of the number of rows; and their share."""
-        share = ONES if self.larger else 1.0
+        share = FIRST_ONES if self.larger else 1.0
         size = self.domain.size
         parts = {c: (size(c) * self.importance[c]) ** (2 / 3) for c in self.by_order[1]}
         found = {c: self.price[c] / part for c, part in parts.items()}
         if not self.total_public:
-            found[()] = share / (TOTAL * sum(parts.values()))
-            share += TOTAL if self.larger else 0.0
+            found[()] = share / (FIRST_TOTAL * sum(parts.values()))
+            share += FIRST_TOTAL if self.larger else 0.0
         return found, share
 
-    def told_by_pairs(self) -> tuple[float, float]:
-        """What tables of two attributes, measured as they are, would spend on single attributes, and on the number of rows.
+    def lower(self, people: float) -> tuple[float, float]:
+        """Shares of single attributes and of the number of rows where pairs are mostly noise.
 
-        Of the price 1 of a table of m x n cells, (1 - 1/m) (1 - 1/n) goes to its residual, 1 / (m n) to the number of rows, and
-        the rest to its attributes. The smaller the tables, the more of their noise is shared by all of them.
+        What tables of two attributes, measured as they are, would spend on them: of the price 1 of a table of m x n cells,
+        (1 - 1/m) (1 - 1/n) goes to its residual, 1 / (m n) to the number of rows, and the rest to its attributes. The smaller
+        the tables, the more of their noise is shared by all of them. And more, the more single attributes are noise too.
         """
         pairs = [self.domain.shape_of(c) for c in self.by_order[2]]
         total = float(np.mean([1 / (m * n) for m, n in pairs]))
         own = float(np.mean([(1 - 1 / m) * (1 - 1 / n) for m, n in pairs]))
-        return 1 - own - total, total
+        ones = 1 - own - total
+        noise = self.noise(1, ones, people)
+        total *= 1 + min(noise, 2.0)
+        return ones + (1 - ones - total) * noise / (1 + noise), total
 
     def alike(self, order: int) -> Wanted:
         """The same noise in every residual of an order, but for the workload's weights."""
@@ -342,9 +356,14 @@ class Division:
         for order in sorted(self.by_order, reverse=True):
             if order > 2:
                 noise = self.noise(order, share, people)
-                found[order] = left * LARGER / (1 + noise) if noise < MOST_NOISE else 0.0
+                found[order] = left * LARGER / (1 + 2 * noise) if noise < MOST_NOISE else 0.0
                 left -= found[order]
         return {**{k: v for k, v in found.items() if v > 0}, 2: left}
+
+    def pairs_part(self, share: float, people: float) -> float:
+        """How much of what goes to tables of several attributes goes to those of two."""
+        shares = self.orders(share, people)
+        return shares[2] / sum(shares.values())
 
     def filled(
         self, order: int, share: float, look: Outlook, known: Mapping[Clique, float]

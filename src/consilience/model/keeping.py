@@ -31,7 +31,8 @@ LEVEL = 6
 def lasting(model: Model, count: int | None, progress: Progress) -> Model:
     """`Model.lasting`."""
     kept = model.kept
-    if model.tree is None and model.mixture is None and kept is None:
+    told = model.mixture is not None and model.known.holds_pairs(model.domain.attributes)
+    if model.tree is None and kept is None and not told:
         kept = KeptBackbone.of(model.prepare(progress))
     if count == 0 or not model.measurements or model.fit is None:
         return replace(model, kept=kept)

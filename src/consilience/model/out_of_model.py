@@ -1,8 +1,9 @@
 """Answers nobody measured: marginals of cliques that no measured clique contains.
 
-"mixture": start from the marginal of the latent classes that the fit kept. "backbone": start from the backbone's exact marginal.
+"backbone": start from the backbone's exact marginal. "mixture": start from the marginal of the latent classes that the fit kept.
 Either is followed by Problem 4's step to the closest table that agrees with the model on every overlap: it keeps local
-consistency and long-range dependence. "local": the paper's Problem 4, maximum entropy.
+consistency and long-range dependence. "local": the paper's Problem 4, maximum entropy. "auto" is "backbone"; of a model with
+latent classes it is "local" where every pair of the attributes is in the model (decision 034).
 "product": independent attributes, the paper's rule for factor graphs. "expanded": Convex-GBP on the graph with the clique
 added and a counting number near zero (Theorem 3); for comparison, it is slow.
 
@@ -161,9 +162,11 @@ def inferred(
 ) -> tuple[list[Buffer], Buffer]:
     """Distributions of cliques that are not in the model, and how far each is from agreeing with it (largest L1).
 
-    masks: combinations that cannot occur, which no answer shows. mixture: where the fit kept one, "auto" starts there. `rough`
-    is content with agreement as in `project`.
+    masks: combinations that cannot occur, which no answer shows. mixture: where the fit kept one. `rough` is content with
+    agreement as in `project`.
     """
+    if method == "auto" and mixture is not None:
+        return _by_pairs(known, cliques, backbone, progress, masks, rough)
 
     def cleared(clique: Clique, table: Buffer) -> Buffer:
         return emptied(known.domain, masks, clique, table)
@@ -173,7 +176,7 @@ def inferred(
             "method 'mixture' needs a model with latent classes, this one has none; reconstruct with fit=LatentClasses(), or use "
             "method='auto'"
         )
-    if mixture is not None and method in ("auto", "mixture"):
+    if method == "mixture" and mixture is not None:
         start = mixture.marginal
         found, left = project(known, cliques, lambda c: cleared(c, start(c)), progress, rough=rough)
     elif method in ("auto", "backbone"):
@@ -190,6 +193,27 @@ def inferred(
             progress(Step("inferring marginals", k + 1, len(cliques)))
         left = np.array([violation(known, c, t) for c, t in zip(cliques, found, strict=True)])
     return [cleared(c, t) for c, t in zip(cliques, found, strict=True)], left
+
+
+def _by_pairs(
+    known: PseudoMarginals,
+    cliques: Sequence[Clique],
+    backbone: Callable[[], Backbone],
+    progress: Progress,
+    masks: Masks,
+    rough: bool,
+) -> tuple[list[Buffer], Buffer]:
+    """Maximum entropy where every pair is in the model, which then tells all that is known; else from the backbone."""
+    tables: dict[Clique, Buffer] = {}
+    left: dict[Clique, float] = {}
+    told = [known.holds_pairs(c) for c in cliques]
+    for method, inside in (("local", True), ("backbone", False)):
+        some = [c for c, t in zip(cliques, told, strict=True) if t is inside]
+        if some:
+            found, far = inferred(known, some, method, backbone, progress, masks, rough=rough)
+            tables |= dict(zip(some, found, strict=True))
+            left |= dict(zip(some, far.tolist(), strict=True))
+    return [tables[c] for c in cliques], np.array([left[c] for c in cliques])
 
 
 def _by_backbone(

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import cached_property
+from itertools import pairwise, product
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,12 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, Clique, CliqueVector, Layout
 from consilience.domain.moves import cells_of
 from consilience.errors import ConsilienceError
-from consilience.measurements import Measurements
+from consilience.measurements import Measurements, SquaredLoss
+from consilience.measurements.evidence import Evidence
 from consilience.measurements.measurements import NOISES
 from consilience.model.out_of_model import inferred
 from consilience.progress import Progress, Step
 from consilience.regions.pseudo_marginals import PseudoMarginals
-from consilience.solvers.mixture import Mixture
 from consilience.tree.adjusted import Adjusting
 
 if TYPE_CHECKING:
@@ -37,6 +38,13 @@ BUDGET = 16 * 2**20
 """Bytes that a model's replicates take at most, before they are packed."""
 LOOSEST = 1e-4
 """Refits stop at this relative gap: the fit is then within a hundredth of the noise."""
+RATES = np.geomspace(1.0, 100.0, 17)
+"""Variances of a cell over its count that classes may leave open: people are a sample of whatever law they follow, so 1 at
+least."""
+PERSON = 1.0
+"""Counts that a cell is expected to hold beyond its own, so that one that is held at zero is uncertain too."""
+BALANCED = 3
+"""Turns over the axes of a table until what is added leaves its lower orders as they are."""
 INFERRED_WORK = 2e8
 """Cells that the replicates of an inferred answer may visit: about half a second. A limit on work, so that errors repeat."""
 
@@ -86,14 +94,28 @@ class Replicates:
         return totals * found.reshape(len(self), *model.domain.shape_of(region)).sum(axis=axes)
 
     def _inferred(self, model: Model, own: Mapping[Clique, Buffer]) -> dict[Clique, Buffer]:
-        """Each replicate through its own backbone, less what the same way makes of the model itself."""
-        if model.mixture is not None:
-            return self._by_classes(model, own, model.mixture)
+        """As the model infers them: by maximum entropy from each replicate's tables, or through its own backbone."""
+        told = {
+            c: t for c, t in own.items() if model.mixture is not None and model.known.holds_pairs(c)
+        }
+        rest = {c: t for c, t in own.items() if c not in told}
+        found = self._moved(model, told, None) if told else {}
+        return found | (self._moved(model, rest, self._adjusting(model)) if rest else {})
+
+    def _adjusting(self, model: Model) -> Adjusting:
+        """Backbones of replicates, kept from question to question."""
         if not self._adjusted or self._adjusted[0].backbone is not model.backbone:
             self._adjusted[:] = [Adjusting(model.backbone)]
-        adjusting = self._adjusted[0]
-        # Not fewer for more cliques at once: the same question has the same error in whatever company.
-        count = min(len(self), max(int(INFERRED_WORK / adjusting.work), FEWEST))
+        return self._adjusted[0]
+
+    def _moved(
+        self, model: Model, own: Mapping[Clique, Buffer], adjusting: Adjusting | None
+    ) -> dict[Clique, Buffer]:
+        """The model's own tables, moved by what each replicate makes of a question less what the model itself makes of it."""
+        count = len(self)
+        if adjusting is not None:
+            # Not fewer for more cliques at once: the same question has the same error in whatever company.
+            count = min(count, max(int(INFERRED_WORK / adjusting.work), FEWEST))
         found: dict[Clique, list[Buffer]] = {c: [] for c in own}
         first, *others = [self._through(model, adjusting, own, k) for k in range(-1, count)]
         for k, tables in enumerate(others):
@@ -102,28 +124,10 @@ class Replicates:
                 found[clique].append(self.totals[k] * np.maximum(share, 0.0))
         return {c: np.array(tables) for c, tables in found.items()}
 
-    def _by_classes(
-        self, model: Model, own: Mapping[Clique, Buffer], mixture: Mixture
-    ) -> dict[Clique, Buffer]:
-        """From the same latent classes, made to agree with each replicate's tables."""
-        count = len(self)
-        tau, sizes = _on(model, self.layout), np.diff(self.layout.offsets)
-        found: dict[Clique, list[Buffer]] = {c: [] for c in own}
-        for k in range(count):
-            moved = self.deviations[k].astype(np.float64) * np.repeat(self.scales, sizes)
-            tables = CliqueVector(self.layout, np.maximum(tau + moved, 0.0))
-            known = PseudoMarginals(model.graph, tables, model.known.cliques)
-            got, _ = inferred(
-                known, list(own), "mixture", lambda: model.backbone, masks=model.masks, mixture=mixture, rough=True
-            )  # fmt: skip
-            for clique, table in zip(own, got, strict=True):
-                found[clique].append(self.totals[k] * table)
-        return {c: np.array(tables) for c, tables in found.items()}
-
     def _through(
-        self, model: Model, adjusting: Adjusting, own: Iterable[Clique], k: int
+        self, model: Model, adjusting: Adjusting | None, own: Iterable[Clique], k: int
     ) -> dict[Clique, Buffer]:
-        """Distributions by replicate k; by the model itself for -1."""
+        """Distributions by replicate k, with its backbone or by maximum entropy; by the model itself for -1."""
         tau = _on(model, self.layout)
         moved = np.zeros_like(tau)
         if k >= 0:
@@ -133,9 +137,17 @@ class Replicates:
             PseudoMarginals(model.graph, CliqueVector(self.layout, values), model.known.cliques)
             for values in (np.maximum(tau + moved, 0.0), moved)
         )
+        if adjusting is None:
+            listed = list(own)
+            tables, _ = inferred(
+                known, listed, "local", lambda: model.backbone, masks=model.masks, rough=True
+            )
+            return dict(zip(listed, tables, strict=True))
         backbone = adjusting.by(k, change.table) if k >= 0 else adjusting.backbone
         return {
-            c: inferred(known, [c], "auto", lambda: backbone, masks=model.masks, rough=True)[0][0]
+            c: inferred(known, [c], "backbone", lambda: backbone, masks=model.masks, rough=True)[0][
+                0
+            ]
             for c in own
         }
 
@@ -165,18 +177,19 @@ def replicates_of(
     totals = np.empty(count)
     # Without its state, so that a model that was loaded gives the same errors as the one that was saved.
     warm = replace(model, state=None)
-    excess = _Excess(model, exact) if model.mixture is not None else None
+    excess = _Excess(model, layout, own) if model.mixture is not None else None
     for k in range(count):
         drawn = _redrawn(model.measurements, exact, rng)
         refit = fit(model.domain, drawn, model.total if model.total_known else None, warm=warm)
         warm = refit
-        deviations[k] = _on(refit, layout) - own
+        found = _on(refit, layout)
+        deviations[k] = found - own
         totals[k] = refit.total
         if excess is not None:
-            excess.take(refit, drawn)
+            excess.take(refit.total * found, drawn)
         progress(Step("refits", k + 1, count))
     if excess is not None:
-        deviations += excess.drawn(layout, own, count, rng)
+        deviations += excess.drawn(rng)
     largest = np.abs(deviations).max(axis=0)
     tops = np.maximum.reduceat(largest, layout.offsets[:-1]) if layout.cells else np.ones(0)
     scales = np.where(tops > 0, tops, 1.0)
@@ -187,46 +200,67 @@ def replicates_of(
 class _Excess:
     """How much farther from the truth a fit is than its refits are from it, because of what it is pulled towards.
 
-    Refits start from the model's own answers, which its latent classes can say; the truth need not be such. The squared
-    distance of a fit from the truth, in units of the noise, is estimated without bias by ||fit - y||^2 - n + 2 sum cov(fit, y),
-    the covariances taken from the refits (Efron 2004). What passes the refits' own squared distance is put down to cells that
-    leave the classes by a variance of `rate` times their count; it is added to replicates, beyond the lower orders.
+    Refits start from the model's own answers, which its latent classes can say; the truth need not be such. Let a cell that
+    is expected to hold b counts leave that by a variance of rate b, and least squares know it with variance s. Then its squared
+    error after the pull is about rate b s / (rate b + s). The squared distance of a fit from the truth is estimated without
+    bias by (fit - y)^2 - s + 2 cov(fit, y), y the least squares table, s and the covariance taken from the refits (Efron 2004).
+    The rate is the one that makes the first most like the second, over all cells (decision 035). What passes a cell's own
+    squared deviation in refits is added to replicates, beyond the lower orders.
     """
 
-    def __init__(self, model: Model, exact: Buffer) -> None:
-        measured = model.measurements
-        self.model, self.exact = model, exact
-        self.precision = np.repeat(measured.stddevs, np.diff(measured.at)) ** -2.0
-        self.misfit = float((np.square(exact - measured.values) * self.precision - 1).sum())
-        self.covariance, self.own, self.count = 0.0, 0.0, 0
+    def __init__(self, model: Model, layout: Layout, own: Buffer) -> None:
+        self.model, self.layout, self.own = model, layout, model.total * own
+        self.misfit = np.square(self._tables(model.measurements) - self.own)
+        self.noise, self.covariance, self.moved = np.zeros((3, layout.cells))
+        self.count = 0
 
-    def take(self, refit: Model, drawn: Measurements) -> None:
-        moved = _expected(refit) - self.exact
-        self.covariance += float((moved * (drawn.values - self.exact) * self.precision).sum())
-        self.own += float((np.square(moved) * self.precision).sum())
+    def _tables(self, measured: Measurements) -> Buffer:
+        """Least squares tables without non-negativity, in counts."""
+        loss = SquaredLoss(self.model.domain, measured, self.model.total)
+        found = Evidence.of(loss, self.layout.cliques).tables
+        cells = cells_of(
+            found.layout.offsets[found.cliques.find(self.layout.cliques)],
+            np.diff(self.layout.offsets),
+        )
+        return found.values[cells]
+
+    def take(self, refit: Buffer, drawn: Measurements) -> None:
+        """refit: its tables, in counts."""
+        moved, noise = refit - self.own, self._tables(drawn) - self.own
+        self.noise += np.square(noise)
+        self.covariance += moved * noise
+        self.moved += np.square(moved)
         self.count += 1
 
-    @property
-    def rate(self) -> float:
-        """The variance of a cell over its count."""
-        left = self.misfit + 2 * self.covariance / self.count - self.own / self.count
-        at = self.model.measurements.at[:-1]
-        ranks = self.model.measurements.cliques.sets.ranks
-        held = self.model.total * np.add.reduceat(self.precision, at)
-        cells = self.model.measurements.cliques.sizes
-        # A cell of a measured table holds total / cells on average.
-        return max(0.0, left) / max(float((held / cells)[ranks > 1].sum()), 1e-300)
+    @cached_property
+    def variances(self) -> Buffer:
+        """What is added to each cell's, in counts."""
+        sizes = np.diff(self.layout.offsets)
+        each = np.add.reduceat(self.noise, self.layout.offsets[:-1]) / sizes / self.count
+        noise = np.repeat(np.maximum(each, 1e-300), sizes)
+        held = PERSON + np.maximum(self.own, 0.0)
+        found = self.misfit - noise + 2 * self.covariance / self.count
+        scores = [np.square((found - _error(r * held, noise)) / noise).sum() for r in RATES]
+        rate = RATES[int(np.argmin(scores))]
+        return np.maximum(_error(rate * held, noise) - self.moved / self.count, 0.0)
 
-    def drawn(self, layout: Layout, own: Buffer, count: int, rng: np.random.Generator) -> Buffer:
-        """Deviations of so many replicates, as distributions; they leave the lower orders of each table as they are."""
-        spread = np.sqrt(self.rate * np.maximum(own, 0.0) / self.model.total)
-        found = spread * rng.standard_normal((count, layout.cells))
-        for i, clique in enumerate(layout.cliques):
-            lo, hi = layout.offsets[i : i + 2]
-            tables = found[:, lo:hi].reshape(count, *self.model.domain.shape_of(clique))
-            for axis in range(1, tables.ndim):
-                tables -= tables.mean(axis=axis, keepdims=True)
-        return found
+    def drawn(self, rng: np.random.Generator) -> Buffer:
+        """Deviations of as many replicates, as distributions; they leave the lower orders of each table as they are."""
+        found = np.sqrt(self.variances) * rng.standard_normal((self.count, self.layout.cells))
+        for i, clique in enumerate(self.layout.cliques):
+            lo, hi = self.layout.offsets[i : i + 2]
+            shape = self.model.domain.shape_of(clique)
+            tables = found[:, lo:hi].reshape(self.count, *shape)
+            variances = self.variances[lo:hi].reshape(shape)
+            for _, axis in product(range(BALANCED), range(len(shape))):
+                whole = np.maximum(variances.sum(axis=axis, keepdims=True), 1e-300)
+                tables -= variances / whole * tables.sum(axis=axis + 1, keepdims=True)
+        return found / self.model.total
+
+
+def _error(free: Buffer, noise: Buffer) -> Buffer:
+    """The squared error of a number that may leave what is expected by one variance and is measured with another."""
+    return free * noise / (free + noise)
 
 
 def _layout(model: Model) -> Layout:

@@ -9,6 +9,9 @@ to what a count's own replicates say, because a count that is held at zero hardl
 - upwards the reach is at least the noise that the measurements leave on the number without non-negativity;
 - downwards it is at most what empty cells of the same table rise to in replicates, so that a cell that rose higher is not called
   possibly empty.
+
+Neither is for fits with latent classes: their replicates hold what classes leave open, in empty cells too, and their tables are
+closer than least squares could be.
 """
 
 from __future__ import annotations
@@ -310,11 +313,12 @@ def _by_replicates(
     risen = tables[:, empty].reshape(-1)
     answer = _answered(model, attributes, query, table[None])[0]
     made = deviations(answer, _answered(model, attributes, query, tables))
-    least = formula.stderr(attributes, query) if model.in_model(clique) else None
+    own = model.mixture is None
+    least = formula.stderr(attributes, query) if own and model.in_model(clique) else None
     return replace(
         made,
         least=None if least is None else _sure_of_zeros(model, attributes, query, least),
-        risen=np.sort(risen) if risen.size >= ENOUGH else None,
+        risen=np.sort(risen) if own and risen.size >= ENOUGH else None,
         cells=None if query is None else _single_cells(query),
         bounded=query is None or _adds_up(query),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
@@ -40,6 +41,10 @@ class PseudoMarginals:
     def holds(self, clique: Clique) -> bool:
         """Whether the clique is in the model: its table is read off, not inferred."""
         return not clique or clique in self.cliques or bool(self.cliques.holders.of(clique))
+
+    def holds_pairs(self, clique: Clique) -> bool:
+        """Whether every two attributes of the clique are in the model together."""
+        return all(map(self.holds, combinations(clique, 2)))
 
     def region_of(self, clique: Clique) -> Clique | None:
         """The smallest region that contains the clique (the first of equals), if the clique is in the model."""

@@ -151,14 +151,18 @@ def _best_pull(
 # -- how far tables may leave their prior ----------------------------------------------------------------
 
 
-def freedoms(noisy: CliqueVector, prior: CliqueVector, unit: Buffer, price: Buffer) -> Buffer:
-    """g_r of each table: the least estimated risk, with a toll for distance and the mean over all tables against chance.
+def freedoms(
+    noisy: CliqueVector, prior: CliqueVector, unit: Buffer, price: Buffer
+) -> tuple[Buffer, Buffer]:
+    """g_r of each table: the least estimated risk, with a toll for distance and the mean over all tables against chance; and
+    what it was.
 
     noisy, prior: in probability scale. unit: N / sigma_r. price: the share of a table's cells that carry noise of their own.
     """
     risk, far = _risks(noisy, prior, unit, price, FREEDOMS)
-    score = risk + TOLL * np.sqrt(far) + risk.mean(axis=0)
-    return FREEDOMS[score.argmin(axis=1)]
+    tolled = risk + TOLL * np.sqrt(far)
+    best = (tolled + risk.mean(axis=0)).argmin(axis=1)
+    return FREEDOMS[best], np.take_along_axis(tolled, best[:, None], axis=1)[:, 0]
 
 
 def one_ways(evidence: Evidence, mixture: Mixture) -> tuple[CliqueVector, Buffer]:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     )
     from consilience.measurements import (
         AbsoluteLoss,
+        Bounds,
         CustomLoss,
+        Exact,
         Loss,
         Measurement,
         Measurements,
@@ -49,12 +51,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbsoluteLoss",
+    "Bounds",
     "Budget",
     "CliqueVector",
     "ConsilienceError",
     "CustomLoss",
     "Dataset",
     "Domain",
+    "Exact",
     "Fit",
     "LaplaceLikelihood",
     "LatentClasses",
@@ -102,7 +106,7 @@ _HOMES = {
         "load", "plan", "reconstruct",
     ),
     "measurements": (
-        "AbsoluteLoss", "CustomLoss", "Loss", "Measurement", "Measurements", "SquaredLoss", "estimate_total",
+        "AbsoluteLoss", "Bounds", "CustomLoss", "Exact", "Loss", "Measurement", "Measurements", "SquaredLoss", "estimate_total",
     ),
     "model": ("Model",),
     "privacy": ("Budget",),

@@ -85,3 +85,29 @@ def test_tables_that_no_clique_holds_together_take_the_general_road():
     np.testing.assert_allclose(
         model.marginal(("tract", "age")).sum(axis=1), model.marginal("tract"), atol=1e-6
     )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_hierarchies_reach_the_optimum_of_the_general_road(seed):
+    """Places, and kinds of quarters in groups: the larger is the tree, sums over the other are queries on it."""
+    domain = cs.Domain(
+        {"quarters": 4, "block": 8, "sex": 2},
+        levels={"tract": ("block", [0, 0, 1, 1, 2, 2, 2, 1]), "kind": ("quarters", [0, 1, 1, 1])},
+    )
+    rng = np.random.default_rng(seed)
+    joint = rng.poisson(3.0, domain.shape).astype(float)
+    given = []
+    for clique in [("tract", "kind"), ("kind", "block", "sex"), ("kind",), ("quarters", "block", "sex")]:  # fmt: skip
+        named = domain.named(clique)
+        away = tuple(i for i, a in enumerate(domain) if a not in domain.clique(clique))
+        table = domain.coarsened(joint.sum(axis=away), named)
+        given.append(cs.Measurement(named, table + rng.normal(0, 2.0, table.shape), stddev=2.0))
+    total = float(joint.sum())
+    model = cs.reconstruct(domain, given, total, cs.LeastSquares(tolerance=1e-7))
+    assert model.diagnostics.method == METHOD
+    general = splitting(SquaredLoss(domain, given, total), model.graph, tolerance=1e-7)
+    assert model.diagnostics.objective == pytest.approx(general.objective, rel=1e-5)
+    np.testing.assert_allclose(
+        model.marginal("kind"), domain.coarsened(model.marginal("quarters"), ("kind",))
+    )
+    assert (model.interval("kind")[1] > model.marginal("kind")).all()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import clarabel
 import numpy as np
+import scipy.linalg
 from scipy import sparse
 
 from claims.judges import constraints
@@ -94,7 +95,7 @@ def squared_loss_rows(graph: RegionGraph, loss: SquaredLoss) -> tuple[np.ndarray
 
 
 def solve_generically(
-    graph: RegionGraph, loss: SquaredLoss, possible: dict | None = None
+    graph: RegionGraph, loss: SquaredLoss, possible: dict | None = None, controls: tuple = ()
 ) -> Judged:
     """Problem 2 with squared loss on the explicit constraints, by Clarabel's interior point method."""
     rows, y = squared_loss_rows(graph, loss)
@@ -104,6 +105,17 @@ def solve_generically(
     impossible = np.flatnonzero(_forbidden(graph, possible or {}))
     fixed = np.eye(n)[impossible]
     a, b = np.vstack([a, fixed]), np.concatenate([b, np.zeros(len(fixed))])
+    less, most = [-np.eye(n)], [np.zeros(n)]
+    for c in controls:
+        sums = sums_at(graph.domain, c.named) @ rows_of(graph, graph.domain.clique(c.named))
+        low, high = c.low.reshape(-1) / loss.total, c.high.reshape(-1) / loss.total
+        if c.exact:
+            a, b = np.vstack([a, sums]), np.concatenate([b, low])
+        else:
+            top = np.isfinite(high)
+            less += [-sums, sums[top]]
+            most += [-low, high[top]]
+    a, b = independent(a, b)
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1
@@ -111,9 +123,9 @@ def solve_generically(
     solver = clarabel.DefaultSolver(
         sparse.csc_matrix(np.triu(rows.T @ rows / scale)),
         -rows.T @ y / scale,
-        sparse.csc_matrix(np.vstack([a, -np.eye(n)])),
-        np.concatenate([b, np.zeros(n)]),
-        [clarabel.ZeroConeT(len(a)), clarabel.NonnegativeConeT(n)],
+        sparse.csc_matrix(np.vstack([a, *less])),
+        np.concatenate([b, *most]),
+        [clarabel.ZeroConeT(len(a)), clarabel.NonnegativeConeT(sum(len(m) for m in most))],
         settings,
     )
     x = np.array(solver.solve().x)
@@ -121,6 +133,26 @@ def solve_generically(
         CliqueVector(graph.layout, x),
         0.5 * float(np.square(rows @ x - y).sum()) + _on_total(loss),
     )
+
+
+def sums_at(domain: Domain, named) -> np.ndarray:
+    """The values of a clique's attributes summed to its levels, as a matrix."""
+    found = np.ones((1, 1))
+    for name in named:
+        level = domain.levels.get(name)
+        axis = np.eye(domain[name])
+        if level is not None:
+            axis = np.zeros((level.size, len(level.units)))
+            axis[level.units, np.arange(len(level.units))] = 1.0
+        found = np.kron(found, axis)
+    return found
+
+
+def independent(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Equations without those that follow from others, which interior points do not like."""
+    _, r, order = scipy.linalg.qr(a.T, mode="economic", pivoting=True)
+    kept = order[: int((np.abs(np.diag(r)) > 1e-9).sum())]
+    return a[kept], b[kept]
 
 
 def _on_total(loss: SquaredLoss) -> float:

@@ -23,9 +23,12 @@ from consilience.fits import (
 )
 from consilience.kernels import counting
 from consilience.kernels.compiling import listening
+from consilience.kernels.rounding import round_flow
 from consilience.measurements import AbsoluteLoss, Measurement, SquaredLoss
+from consilience.measurements.controls import Exact, bound_controls
 from consilience.mechanisms import AIM, FEM, MWEM, DualQuery, Pilot
 from consilience.model import Model
+from consilience.model.controlled_rows import keep_controls
 from consilience.privacy import Budget
 from consilience.privacy.noise import SeededNoise
 from consilience.records import Dataset
@@ -72,6 +75,16 @@ def answer() -> None:
 def sample() -> None:
     release().sample(50, rng=1)
     reconstruct(DOMAIN, noisy(CYCLE[:2]), fit=LeastSquares(consistency="global")).sample(50, rng=1)
+
+
+def whole() -> None:
+    release().whole()
+    held = bound_controls(DOMAIN, [Exact("a", [100, 100])])
+    codes = people().to_array().astype(np.int32)
+    tau = people().marginals([("a", "b")])
+    keep_controls(held, 200.0, tau, None, codes, np.random.default_rng(0))
+    flat = np.zeros((2, 1), np.int64)
+    round_flow(flat[0], flat[1], np.zeros(1), np.zeros(1), 1)
 
 
 def other_estimators() -> None:
@@ -128,6 +141,7 @@ JOBS: dict[str, Callable[[], object]] = {
     "release": release,
     "answers": answer,
     "rows": sample,
+    "whole numbers": whole,
     "other estimators": other_estimators,
     "other solvers": other_solvers,
     "adaptive mechanisms": adaptive,

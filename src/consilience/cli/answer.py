@@ -13,6 +13,7 @@ import pyarrow
 from rich import box
 from rich.table import Table
 
+from consilience.cli.options import whole_option
 from consilience.cli.output import Output, check_new_file, json_option, quiet_option
 from consilience.errors import ConsilienceError, ReleaseError
 from consilience.release import read_release, write_table
@@ -49,6 +50,7 @@ FORMATS = ("table", "csv", "json", "parquet", "markdown")
     show_default=True,
     help="Standard errors and intervals: those that the folder keeps, all (which may refit the model), or none.",
 )
+@whole_option
 @click.option("--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--csv", "as_csv", is_flag=True, help="The same as --format csv.")
 @click.option(
@@ -64,6 +66,7 @@ def answer_command(
     batch: Path | None,
     level: float,
     errors: str,
+    whole: bool,
     shape: str,
     as_csv: bool,
     out: Path | None,
@@ -101,13 +104,14 @@ def answer_command(
     else:
         asked = [read_question(schema, question, by, condition)]
     with output.working("answering") as report:
+        model = published.model.whole(report) if whole else published.model
         if published.stated in ("auto", "bootstrap") and errors != "none" and _refits(published):
             output.say(
                 "this folder keeps no replicates: the model is refitted to find errors", "yellow"
             )
         found = [
             answer(
-                published.model,
+                model,
                 schema,
                 q,
                 published.stated,
@@ -272,6 +276,8 @@ def _cells(a: Answer) -> tuple[list[str], list[list[str]]]:
         """One decimal for people and what is large, four digits for what is small."""
         if value is None:
             return "-"
+        if isinstance(value, int):
+            return f"{value:,}"
         many = a.name == "count" or abs(value) >= 1000 or value == 0
         return f"{value:,.1f}" if many else f"{value:,.4g}"
 

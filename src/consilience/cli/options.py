@@ -34,6 +34,13 @@ fit_option = click.option(
 )
 
 
+whole_option = click.option(
+    "--whole",
+    is_flag=True,
+    help="Whole numbers that agree with each other, as near as can be; errors stay those of the numbers before.",
+)
+
+
 delimiter_option = click.option(
     "--delimiter", help="Of a CSV file; found in its first line unless given."
 )

@@ -109,6 +109,10 @@ def plan_facts(
         spread = list(ready.expected_rmse.values())
         expected: dict[str, Any] = {"stddev": {"least": min(spread), "most": max(spread)}}
         facts["expected"] = expected
+        fitted = ready.expected_fit if isinstance(ready, CalibratedTables) else None
+        if fitted is not None:
+            named = {",".join(c) or "(all)": error for c, error in fitted.items()}
+            expected["rmse_after_least_squares"] = named
         if rows is not None and isinstance(ready, CalibratedTables):
             mean = float(np.mean(list(ready.expected_total_variation(rows).values())))
             expected["total_variation_of_noisy_tables"] = mean
@@ -188,6 +192,8 @@ def _text(ready: Calibrated, facts: dict[str, Any]) -> str:
         mean = facts["expected"].get("total_variation_of_noisy_tables")
         if mean is not None:
             lines.append(f"          mean total variation of the noisy tables {mean:.4f}")
+        for table, error in facts["expected"].get("rmse_after_least_squares", {}).items():
+            lines.append(f"          {table}: off by about {error:.4g} a cell once tables add up")
     lines += _close_text(facts)
     return "\n".join([*lines, "", str(ready.plan)])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from consilience.cli.options import fit_option, time_limit_option
+from consilience.cli.options import fit_option, time_limit_option, whole_option
 from consilience.cli.output import Output, json_option, quiet_option
 from consilience.fits import LeastSquares, Planned, reconstruct
 from consilience.progress import Step
@@ -15,7 +15,7 @@ from consilience.release import write_release
 from consilience.release.facts import common_facts
 from consilience.release.folder import check_target
 from consilience.release.noisy import evidence_of_tables
-from consilience.release.registry import fit_named, with_possible
+from consilience.release.registry import fit_named, with_stated
 from consilience.release.standard_errors import chosen_method, errors_of
 
 README = """Consistent tables made by Consilience {version} from {count} noisy tables that were given to it.
@@ -38,6 +38,7 @@ What protects the people in them is the noise that was in those tables; this add
 @click.option("--memory", default="2 GB", show_default=True)
 @time_limit_option
 @fit_option
+@whole_option
 @json_option
 @quiet_option
 def reconstruct_command(
@@ -47,6 +48,7 @@ def reconstruct_command(
     stddev: float | None,
     noise: str,
     total: float | None,
+    whole: bool,
     as_json: bool,
     quiet: bool,
     **settings: Any,
@@ -65,7 +67,7 @@ def reconstruct_command(
     output = Output(quiet, as_json)
     check_target(out)
     evidence = evidence_of_tables(tables, schema_path, stddev, noise)
-    fit = with_possible(fit_named(settings, LeastSquares()), evidence.schema)
+    fit = with_stated(fit_named(settings, LeastSquares()), evidence.schema)
     with output.working("reconstructing") as progress:
 
         def watch(step: Step) -> None:
@@ -77,6 +79,9 @@ def reconstruct_command(
         model = reconstruct(evidence.schema.domain, evidence.measurements, total, fit, watch)
         errors, refits, why = chosen_method(model, "auto")
         model = model.lasting(refits, progress)
+        if whole:
+            model = model.whole(progress)
+            output.say(str(model.rounding).partition("\n")[0])
         found = errors_of(model, list(model.cliques), errors, progress)
     if why:
         output.say(why)

@@ -14,6 +14,7 @@ from consilience.cli.options import (
     read_budget,
     read_mechanism,
     release_options,
+    whole_option,
 )
 from consilience.cli.output import Output, json_option, quiet_option
 from consilience.cli.settings import Settled
@@ -68,6 +69,7 @@ from consilience.status import STOPPED_EARLY
     show_default=True,
     help="How the standard errors of the tables are found.",
 )
+@whole_option
 @click.option(
     "--seed", type=int, help="For experiments only: repeatable noise, which protects nobody."
 )
@@ -85,6 +87,7 @@ def release_command(
     delimiter: str | None,
     encoding: str | None,
     errors: str,
+    whole: bool,
     seed: int | None,
     as_json: bool,
     quiet: bool,
@@ -138,6 +141,7 @@ def release_command(
             out=out,
             ledger=ledger,
             errors=errors,
+            whole=whole,
             strict=strict,
             accept_draft=accept_draft,
             accept_delta=accept_delta,
@@ -170,6 +174,11 @@ def release_command(
     type=click.Choice(METHODS),
     help="How standard errors are found; as the release asked otherwise.",
 )
+@click.option(
+    "--whole/--not-whole",
+    default=None,
+    help="Whether the tables are in whole numbers; as the release asked otherwise.",
+)
 @json_option
 @quiet_option
 def resume_command(
@@ -182,6 +191,7 @@ def resume_command(
     consistency: str | None,
     memory: str | None,
     errors: str | None,
+    whole: bool | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -214,6 +224,7 @@ def resume_command(
             out=out,
             settings={k: v for k, v in changed.items() if v is not None},
             errors=errors,
+            whole=whole,
             progress=progress,
             say=output.say,
         )

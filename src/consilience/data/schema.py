@@ -17,10 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import RESERVED, Column
+from consilience.data.public import PublicTable
 from consilience.data.rules import Rule, compiled
 from consilience.data.values import Values
 from consilience.domain import Clique, Domain
 from consilience.errors import DataError
+from consilience.measurements import Control, public_total
 from consilience.records.dataset import Dataset, Table, named_columns
 
 Combination = Mapping[str, tuple[str, ...]]
@@ -51,6 +53,7 @@ class Schema:
     impossible: combinations of labels that cannot occur (structural zeros), and rules such as "age < 15 and marital != never",
     which come to such combinations (`rules.py`).
     groupings: coarser readings of columns.
+    public: marginals that are public, exact or in ranges, which a release keeps and does not protect.
     name: of the table, by which ledgers know it.
     unit: the column that says whose a row is; it is never released, and at most rows_per_unit rows of each are counted. Without
     one every row stands for itself.
@@ -61,6 +64,7 @@ class Schema:
     ignored: tuple[str, ...] = ()
     impossible: tuple[Combination | str, ...] = ()
     groupings: tuple[Grouping, ...] = ()
+    public: tuple[PublicTable, ...] = ()
     name: str | None = None
     unit: str | None = None
     rows_per_unit: int = 1
@@ -72,6 +76,7 @@ class Schema:
         ignored: Iterable[str] = (),
         impossible: Iterable[Combination | str] = (),
         groupings: Iterable[Grouping] = (),
+        public: Iterable[PublicTable] = (),
         *,
         name: str | None = None,
         unit: str | None = None,
@@ -84,6 +89,7 @@ class Schema:
         object.__setattr__(self, "ignored", tuple(ignored))
         object.__setattr__(self, "impossible", tuple(impossible))
         object.__setattr__(self, "groupings", _checked_groupings(declared, groupings))
+        object.__setattr__(self, "public", tuple(public))
         object.__setattr__(self, "name", _checked_name(name))
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "rows_per_unit", _checked_rows(unit, rows_per_unit))
@@ -102,6 +108,7 @@ class Schema:
                 _check_combination(self, combination)
         for combination in self.combinations:
             _check_cells(self, combination)
+        public_total(self.controls, None)
 
     @cached_property
     def domain(self) -> Domain:
@@ -163,6 +170,11 @@ class Schema:
             codes = [[self[a].labels.index(v) for v in combination[a]] for a in clique]
             mask[np.ix_(*codes)] = False
         return masks
+
+    @cached_property
+    def controls(self) -> tuple[Control, ...]:
+        """What is public, as fits take it."""
+        return tuple(table.control(self.domain, self.labels) for table in self.public)
 
     def encode(self, table: Table, weights: ArrayLike | None = None) -> Dataset:
         """A table of values as codes; columns are matched by name, undeclared ones ignored."""

@@ -28,6 +28,7 @@ from typing import Any
 
 from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import CLIP, MISSING, Boolean, Categorical, Column
+from consilience.data.public import KINDS, PublicTable
 from consilience.data.schema import Grouping, Schema
 from consilience.errors import ConsilienceError, DataError
 
@@ -70,6 +71,7 @@ def parse_schema(text: str) -> Schema:
         "ignore",
         "impossible",
         "hierarchies",
+        "controls",
     )
     _check_known("a schema", given, known)
     columns = given.get("columns")
@@ -90,6 +92,11 @@ def parse_schema(text: str) -> Schema:
             'what is impossible must be a list of rules such as "age < 15 and marital != never", or tables [[impossible]] of '
             "COLUMN = [labels]"
         )
+    controls = given.get("controls", [])
+    if not isinstance(controls, list) or not all(isinstance(c, dict) for c in controls):
+        raise DataError(
+            "controls must be tables [[controls]] with columns, and exact, or low and high, got something else"
+        )
     tokens = _tokens("the schema", given, ())
     return Schema(
         [_column(name, fields, tokens) for name, fields in columns.items()],
@@ -99,6 +106,7 @@ def parse_schema(text: str) -> Schema:
             for one in impossible
         ],
         [_grouping(name, fields) for name, fields in hierarchies.items()],
+        [_public(fields) for fields in controls],
         name=given.get("name"),
         unit=given.get("unit"),
         rows_per_unit=given.get("rows_per_unit"),
@@ -257,6 +265,20 @@ def _first_line(error: Exception) -> str:
 # -- writing -----------------------------------------------------------------------------------------
 
 
+def _public(fields: Fields) -> PublicTable:
+    _check_known("a control", fields, ("columns", *KINDS))
+    columns = fields.get("columns")
+    if not isinstance(columns, list) or not _is_texts(columns):
+        raise DataError(f"columns of a control must be a list of names, got {columns!r}")
+    rows = {kind: fields.get(kind, []) for kind in KINDS}
+    for kind, given in rows.items():
+        if not isinstance(given, list) or not all(isinstance(r, list) for r in given):
+            raise DataError(
+                f"{kind} of a control must be a list of rows such as ['Maui', 154834], got {given!r}"
+            )
+    return PublicTable(tuple(columns), **{k: tuple(map(tuple, v)) for k, v in rows.items()})
+
+
 def format_schema(schema: Schema, comments: Mapping[str, str] | None = None, head: str = "") -> str:
     """The schema as TOML. `comments` are written above their columns, `head` at the top."""
     said = comments or {}
@@ -291,6 +313,12 @@ def format_schema(schema: Schema, comments: Mapping[str, str] | None = None, hea
         lines.append(f"[hierarchies.{_key(g.name)}.groups]")
         lines += [f"{_key(name)} = {_list(labels)}" for name, labels in g.groups.items()]
         parts.append("\n".join(lines) + "\n")
+    for table in schema.public:
+        rows = {kind: getattr(table, kind) for kind in KINDS}
+        lines = [f"{kind} = {_list(given)}" for kind, given in rows.items() if given]
+        parts.append(
+            "\n".join(["[[controls]]", f"columns = {_list(table.columns)}", *lines]) + "\n"
+        )
     return "\n".join(parts)
 
 

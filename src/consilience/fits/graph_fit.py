@@ -11,7 +11,13 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique, Cliques, CliqueVector, Domain
 from consilience.errors import ConsilienceError, MeasurementError, RegionGraphError
-from consilience.measurements import SquaredLoss
+from consilience.measurements import (
+    Exact,
+    Measurement,
+    SquaredLoss,
+    bound_controls,
+    public_total,
+)
 from consilience.model.diagnostics import Diagnostics, Trace
 from consilience.model.fit import Fit
 from consilience.model.impossible import Masks, check_feasible, check_masks, mask_on
@@ -20,11 +26,17 @@ from consilience.model.out_of_model import TOLERANCE, project
 from consilience.progress import Progress, Step
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.contradictions import check_controls
+from consilience.solvers.controls import controlled, with_masks
+from consilience.solvers.feasible import inner_point, masks_of, respect
 from consilience.solvers.place_reading import on_places
 from consilience.solvers.planner import TIME_LIMIT, Plan, build_graph, make_plan, plan_for_graph
 from consilience.solvers.solution import Solution
 from consilience.solvers.splitting import SplittingState, splitting
 from consilience.solvers.work import USUAL_LOAD, Load
+
+PRECISE = 0.05
+"""The noise that biased fits take exact marginals to have, in units of the least that was measured with."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,8 @@ class GraphFit(Fit):
 
     def plan(self, domain: Domain, cliques: Iterable[Clique], load: Load = USUAL_LOAD) -> Plan:
         check_masks(domain, self.possible)
+        known = public_total(self.controls, None)
+        check_controls(domain, bound_controls(domain, self.controls), known, self.possible)
         plan = self._plan(domain, cliques, load)
         if self.possible:
             check_feasible(plan.graph, self.possible)
@@ -110,13 +124,13 @@ class GraphFit(Fit):
         return plan
 
     def _decided(self, measured: Cliques) -> Cliques:
-        """The cliques that the graph must hold: what is measured, and the attributes of combinations that cannot occur.
+        """The cliques that the graph must hold: what is measured, and the attributes of masks and controls.
 
         A mask that no region holds could be kept by no answer: tables that agree need not admit a joint table that respects it.
         """
-        if not self.possible:
+        if not self.stated:
             return measured
-        return Cliques.of(measured.domain, [*measured, *self.possible]).distinct(empty=False)
+        return Cliques.of(measured.domain, [*measured, *self.stated]).distinct(empty=False)
 
     def _check_roots(self, graph: RegionGraph, measured: Cliques) -> None:
         roots = graph.root_cliques
@@ -139,7 +153,7 @@ class GraphFit(Fit):
     def _graph(self, loss: SquaredLoss, warm: Model | None) -> tuple[Plan | None, RegionGraph]:
         """The plan and its graph; those of the warm start where it was asked for the same and measured on the same cliques."""
         if warm is not None and warm.domain == loss.domain:
-            whole = warm.graph.first_unsupported(self.possible) is None
+            whole = warm.graph.first_unsupported(map(loss.domain.clique, self.stated)) is None
             if whole and warm.cliques == loss.cliques and self._asks_for_the_same(warm.fit):
                 return warm.diagnostics.plan, warm.graph
             if self._consistency in ("local", "factor", "global"):
@@ -147,6 +161,34 @@ class GraphFit(Fit):
                 return None, build_graph(loss.domain, cliques, str(self._consistency))
         plan = self._plan(loss.domain, loss.cliques, Load.of(loss.measurements, loss.total))
         return plan, plan.graph
+
+    # Paper: no controls. Here: fits that are biased anyway are told of exact marginals as of nearly exact ones, and what comes
+    # out is scaled to the controls. LeastSquares has them in its problem.
+
+    def _informed(self, loss: SquaredLoss) -> SquaredLoss:
+        """The loss with exact controls as measurements that have next to no noise."""
+        exact = [c for c in self.controls if isinstance(c, Exact)]
+        if not exact:
+            return loss
+        stddev = PRECISE * float(loss.measurements.stddevs.min())
+        more = [Measurement(c.attributes, c.values, stddev=stddev).bind(loss.domain) for c in exact]
+        return SquaredLoss(loss.domain, [*loss.measurements, *more], loss.total)
+
+    def _kept(self, loss: SquaredLoss, graph: RegionGraph, solution: Solution) -> Solution:
+        """The solution next to this one that keeps masks and controls."""
+        if not self.controls:
+            return solution
+        bound = bound_controls(loss.domain, self.controls)
+        allowed = masks_of(graph, with_masks(loss.domain, self.possible, bound))
+        tau, violation = respect(
+            graph,
+            solution.tau,
+            allowed,
+            inner_point(graph, allowed),
+            lambda near: controlled(graph, near, allowed, bound, loss.total),
+        )
+        value = loss.bind(graph.layout).value_and_grad(tau.values)[0]
+        return replace(solution, tau=tau, violation=violation, objective=value, bound=-np.inf)
 
     def _asks_for_the_same(self, other: Fit | None) -> bool:
         if not isinstance(other, GraphFit) or type(other) is not type(self):
@@ -168,6 +210,7 @@ class SplittingFit(GraphFit):
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
     ) -> Solution:
         state = None if warm is None or self.iterations is not None else warm.state
+        controls = bound_controls(loss.domain, self.controls)
         places = None
         if not self.absolute:
             places = on_places(
@@ -177,6 +220,7 @@ class SplittingFit(GraphFit):
                 iterations=self.iterations,
                 state=state,
                 possible=self.possible or None,
+                controls=controls,
                 progress=progress,
             )
         return places or splitting(
@@ -186,6 +230,7 @@ class SplittingFit(GraphFit):
             tolerance=self.tolerance,
             state=state if isinstance(state, SplittingState) else None,
             possible=self.possible or None,
+            controls=controls,
             absolute=self.absolute,
             progress=progress,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import ClassVar
@@ -12,7 +12,7 @@ import numpy as np
 from consilience.domain import Buffer, Clique, CliqueVector, Domain, maximal
 from consilience.errors import ConsilienceError
 from consilience.fits.graph_fit import GraphFit, Planned, check_tolerance, masks_by_clique, model_of
-from consilience.measurements import Measurement, Measurements, SquaredLoss
+from consilience.measurements import Control, Measurement, Measurements, SquaredLoss
 from consilience.measurements.evidence import Evidence
 from consilience.measurements.measurement import Noise
 from consilience.measurements.structured import centred
@@ -49,8 +49,9 @@ class LatentClasses(GraphFit):
     """Least squares with a pull towards a mixture of latent classes, as strong as the noise warrants (docs/latent-classes.md).
 
     The mixture is kept in the model: a distribution over the whole domain from which answers that nobody measured, and rows,
-    begin. classes: how many, of each of two mixtures that are averaged; None leaves it to the size of the domain. seed: of
-    their starts and of the noise that measurements are thinned with.
+    begin. controls: marginals that are public, `Exact(...)` and `Bounds(...)`; the pulled tables are scaled to them.
+    classes: how many, of each of two mixtures that are averaged; None leaves it to the size of the domain. seed: of their
+    starts and of the noise that measurements are thinned with.
     """
 
     noises: ClassVar[tuple[Noise, ...]] = ("gaussian",)
@@ -60,12 +61,14 @@ class LatentClasses(GraphFit):
     memory: str | int | float = "2 GB"
     tolerance: float = LEAST_TOLERANCE
     possible: Masks = field(default_factory=dict)
+    controls: Sequence[Control] = ()
     classes: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_tolerance(self.tolerance)
         object.__setattr__(self, "possible", masks_by_clique(self.possible))
+        object.__setattr__(self, "controls", tuple(self.controls))
         if self.consistency not in ("auto", "local"):
             raise ConsilienceError(
                 f"LatentClasses has local consistency, got consistency={self.consistency!r}; leave it out"
@@ -89,7 +92,8 @@ class LatentClasses(GraphFit):
         trace(Planned("planning", 1, 1, plan=plan))
         again = warm if self.tolerance > LEAST_TOLERANCE else None  # a refit for errors
         pull = None if again is None else again.diagnostics.prior_strength
-        solution, mixture = self._solved(loss, graph, trace, pull)
+        solution, mixture = self._solved(self._informed(loss), graph, trace, pull)
+        solution = self._kept(loss, graph, solution)
         model = model_of(self, loss, graph, solution, plan, total_known, trace)
         return replace(model, mixture=mixture)
 

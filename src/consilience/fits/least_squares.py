@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from consilience.fits.graph_fit import (
     check_tolerance,
     masks_by_clique,
 )
-from consilience.measurements import SquaredLoss
+from consilience.measurements import Control, SquaredLoss
 from consilience.model.impossible import Masks
 from consilience.model.model import Model
 from consilience.progress import Progress
@@ -28,7 +29,8 @@ class LeastSquares(SplittingFit):
 
     consistency: "auto" (global where it fits the memory and is expected to take no more than time_limit seconds, else
     local), "global", "local", "factor", or a RegionGraph. possible: {clique: boolean table}, False where a combination
-    cannot occur, which no answer and no row then shows. tolerance: the relative gap to the optimum at which a solve ends.
+    cannot occur, which no answer and no row then shows. controls: marginals that are public, `Exact(...)` and `Bounds(...)`,
+    which every answer keeps. tolerance: the relative gap to the optimum at which a solve ends.
     solver: "auto" and "splitting" are the fast one, "prox" is the paper's Prox-PGM. iterations: how many to make, whatever
     the gap; None for as many as the tolerance needs.
     """
@@ -41,6 +43,7 @@ class LeastSquares(SplittingFit):
     time_limit: float = TIME_LIMIT
     tolerance: float = 1e-6
     possible: Masks = field(default_factory=dict)
+    controls: Sequence[Control] = ()
     solver: str = "auto"
     iterations: int | None = None
 
@@ -48,9 +51,10 @@ class LeastSquares(SplittingFit):
         check_tolerance(self.tolerance)
         check_iterations(self.iterations)
         object.__setattr__(self, "possible", masks_by_clique(self.possible))
-        if self.possible and self.solver == "prox":
+        object.__setattr__(self, "controls", tuple(self.controls))
+        if (self.possible or self.controls) and self.solver == "prox":
             raise ConsilienceError(
-                "combinations that cannot occur need the splitting solver; leave out solver= or possible="
+                "combinations that cannot occur need the splitting solver, and so do controls; leave out solver=, or both of them"
             )
 
     def solve(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from consilience.fits.graph_fit import GraphFit, check_tolerance
-from consilience.measurements import SquaredLoss
+from consilience.measurements import Control, SquaredLoss
 from consilience.measurements.measurement import Noise
 from consilience.model.model import Model
 from consilience.progress import Progress
@@ -24,7 +25,8 @@ LEAST_TOLERANCE = 1e-4
 class Shrunk(GraphFit):
     """Least squares with a pull towards independence, whose strength is chosen from the noise (docs/prior.md).
 
-    seed: of the noise that measurements are thinned with to choose the strength. "auto" is local consistency, whose tables
+    controls: marginals that are public, `Exact(...)` and `Bounds(...)`; the pulled tables are scaled to them. seed: of the
+    noise that measurements are thinned with to choose the strength. "auto" is local consistency, whose tables
     are the measured ones.
     """
 
@@ -35,9 +37,11 @@ class Shrunk(GraphFit):
     consistency: str | RegionGraph = "auto"
     memory: str | int | float = "2 GB"
     tolerance: float = LEAST_TOLERANCE
+    controls: Sequence[Control] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "controls", tuple(self.controls))
         check_tolerance(self.tolerance)
 
     def coarser(self, tolerance: float) -> Shrunk:
@@ -46,13 +50,15 @@ class Shrunk(GraphFit):
     def solve(
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
     ) -> Solution:
+        informed = self._informed(loss)
         found = fit_with_prior(
             loss.domain,
-            loss.measurements,
+            informed.measurements,
             graph,
             loss.total,
             rng=np.random.default_rng(self.seed),
             tolerance=max(self.tolerance, LEAST_TOLERANCE),
             progress=progress,
         )
-        return replace(found.solution, prior_strength=found.strength)
+        pulled = replace(found.solution, prior_strength=found.strength)
+        return self._kept(loss, graph, pulled)

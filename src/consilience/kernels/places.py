@@ -257,7 +257,7 @@ def rescale(begin: int, end: int, factor: float, v: Any, mask: Any) -> None:
 @njit(**LOOP)
 def certify(
     begin: int, end: int, rho: float, relax: float, leaves: Leaves, left: Any, push: Any, target: Any, ranges: Ranges,
-    averages: Averages, stats: Any,
+    rakes: int, averages: Averages, stats: Any,
 ) -> None:  # fmt: skip
     """STATS of each parent of leaves, and its leaves' feasible tables: not negative, with the sum target[p].
 
@@ -307,7 +307,7 @@ def certify(
                         lowest = min(lowest, g) if mask[c] else lowest
                     out[c] = max(x, 0.0) if mask[c] else 0.0
         lo, hi = leaves.begin[leaves.runs[p]], leaves.begin[leaves.runs[p + 1]]
-        bad = share_out(leaves.out, leaves.mask, lo, hi, target[p], ranges, move, info)
+        bad = share_out(leaves.out, leaves.mask, lo, hi, target[p], ranges, rakes, move, info)
         energy = 0.0
         for r in range(leaves.runs[p], leaves.runs[p + 1]):
             row = leaves.precision[leaves.kind[r]]

@@ -1,5 +1,13 @@
 """Measurements of marginals, linear queries, the total, and losses."""
 
+from consilience.measurements.controls import (
+    BoundControl,
+    Bounds,
+    Control,
+    Exact,
+    bound_controls,
+    public_total,
+)
 from consilience.measurements.custom import CustomLoss, jax_loss
 from consilience.measurements.loss import BoundLoss, Loss
 from consilience.measurements.losses import AbsoluteLoss, Separable, SquaredLoss
@@ -11,12 +19,16 @@ from consilience.measurements.total import Total, estimate_total
 
 __all__ = [
     "AbsoluteLoss",
+    "BoundControl",
     "BoundLoss",
     "BoundMeasurement",
+    "Bounds",
     "Centring",
     "Coarsened",
+    "Control",
     "CustomLoss",
     "Dense",
+    "Exact",
     "Identity",
     "Kronecker",
     "Loss",
@@ -32,6 +44,8 @@ __all__ = [
     "SquaredLoss",
     "Total",
     "as_query",
+    "bound_controls",
     "estimate_total",
     "jax_loss",
+    "public_total",
 ]

@@ -257,7 +257,7 @@ class SquaredLoss(Loss):
     def __init__(
         self,
         domain: Domain,
-        measurements: Iterable[Measurement] | Measurements,
+        measurements: Iterable[Measurement | BoundMeasurement] | Measurements,
         total: float | None = None,
     ) -> None:
         bound = Measurements.of(domain, measurements)

@@ -7,9 +7,11 @@ each table by one: c = 1 (add-remove) or c = 2 (replace-one). With shares w_i of
     Gaussian: sigma_i^2 = c sum(w) / (2 rho w_i), so that the costs c / (2 sigma_i^2) add up to rho
     Laplace:  b_i = c sum(w) / (epsilon w_i), so that the costs c / b_i add up to epsilon
 
-Shares are equal unless told otherwise. "optimal" minimises the expected L1 distance of the noisy tables, sum_c v_c n_c E|z_c|
-with v_c the workload's weight and n_c the cells of table c. As E|z_c| is in proportion to share_c^(-p), the Lagrangian gives
-share_c in proportion to (v_c n_c)^(1 / (1 + p)): p = 1/2 for Gaussian noise, p = 1 for Laplace noise.
+Shares are equal unless told otherwise; between tables at levels of one attribute they are those that least squares on its tree
+errs least with (level_shares.py), and "census" stands for the 2020 census's. "optimal" minimises the expected L1 distance of the
+noisy tables, sum_c v_c n_c E|z_c| with v_c the workload's weight and n_c the cells of table c. As E|z_c| is in proportion to
+share_c^(-p), the Lagrangian gives share_c in proportion to (v_c n_c)^(1 / (1 + p)): p = 1/2 for Gaussian noise, p = 1 for Laplace
+noise.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from consilience.errors import BudgetError, CapacityError, ConsilienceError, Dat
 from consilience.fits import LeastSquares
 from consilience.measurements import Measurement
 from consilience.mechanisms.integer_queries import CELLS, IntegerQuery
+from consilience.mechanisms.level_shares import LevelDesign, expected_after_fit
 from consilience.mechanisms.mechanism import (
     BYTES_PER_CELL,
     Calibrated,
@@ -129,8 +132,9 @@ class CalibratedParts(Calibrated[M]):
 class EachTable(Mechanism):
     """Every table of a workload, counted once, with noise of one law; then one consistent model of them.
 
-    weights: shares of the budget per clique; None for equal noise in every table, "optimal" for the least expected L1
-    distance. fit: how they are reconstructed.
+    weights: shares of the budget per clique; None for equal noise in every table (or, at levels of one attribute, the least
+    expected error by least squares), "optimal" for the least expected L1 distance of the noisy tables, "census" for the 2020
+    census's shares by level. fit: how they are reconstructed.
     """
 
     workload: Workload
@@ -178,6 +182,12 @@ class CalibratedTables(CalibratedParts[EachTable]):
     def expected_rmse(self) -> dict[Clique, float]:
         """Root mean squared difference per cell of each noisy table from the truth: its stddev."""
         return {clique: stddev(width) for clique, width in self.widths.items()}
+
+    @property
+    def expected_fit(self) -> dict[Clique, float] | None:
+        """Root mean squared difference per cell of each table from the truth after least squares on the tree that its levels
+        make, before non-negativity; None where there is no such tree."""
+        return expected_after_fit(self.workload, self.expected_rmse)
 
     @property
     def expected_l1(self) -> dict[Clique, float]:
@@ -242,9 +252,12 @@ def _checked_shares(workload: Workload, weights: Weights) -> Weights:
     """The weights as a mechanism keeps them: one positive number per clique, if they are given."""
     if weights is None or weights == "optimal":
         return weights
+    if weights == "census":
+        _design(workload).of_the_census()
+        return weights
     if not isinstance(weights, Mapping):
         raise BudgetError(
-            "weights must be None, 'optimal' or a mapping of clique to share of the budget, "
+            "weights must be None, 'optimal', 'census' or a mapping of clique to share of the budget, "
             f"got {weights!r}"
         )
     canonical = {workload.domain.named(c): w for c, w in weights.items()}
@@ -266,11 +279,23 @@ def _checked_shares(workload: Workload, weights: Weights) -> Weights:
 def _shares(workload: Workload, weights: Weights, power: float) -> tuple[float, ...]:
     """One share per clique, up to a common factor; `power` is p above."""
     if weights is None:
-        return (1.0,) * len(workload)
+        design = LevelDesign.of(workload)
+        return (1.0,) * len(workload) if design is None else tuple(design.best(power).tolist())
+    if weights == "census":
+        return tuple(_design(workload).of_the_census().tolist())
     if isinstance(weights, str):
         size = workload.domain.size
         return tuple((workload[c] * size(c)) ** (1 / (1 + power)) for c in workload)
     return tuple(weights[c] for c in workload)
+
+
+def _design(workload: Workload) -> LevelDesign:
+    design = LevelDesign.of(workload)
+    if design is None:
+        raise BudgetError(
+            "the census's shares are for tables at levels of one attribute that lie in each other, got others"
+        )
+    return design
 
 
 # -- what is refused before anything is spent ------------------------------------------------------

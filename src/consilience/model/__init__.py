@@ -6,11 +6,13 @@ from consilience.model.model import Model
 from consilience.model.sampling import SampledRows
 from consilience.model.trust import Trust
 from consilience.model.uncertainty import Uncertainty
+from consilience.model.whole import Rounding
 
 __all__ = [
     "Diagnostics",
     "Fit",
     "Model",
+    "Rounding",
     "SampledRows",
     "Trust",
     "Uncertainty",

@@ -21,8 +21,15 @@ import numpy as np
 
 from consilience.domain import Buffer, Clique
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.measurements import BoundMeasurement, Identity, Query
+from consilience.measurements import (
+    BoundMeasurement,
+    Coarsened,
+    Identity,
+    Query,
+    bound_controls,
+)
 from consilience.regions import Kind
+from consilience.solvers.place_reading import place_stderr
 
 if TYPE_CHECKING:
     from consilience.model.model import Model
@@ -36,7 +43,7 @@ MOST_ENTRIES = 1 << 22
 def closed_form_holds(model: Model) -> bool:
     """Whether the fit is plain least squares: identity queries, no prior, no cell near zero, everything determined."""
     fit = model.fit
-    if fit is None or not fit.closed_form or fit.possible or _first_query(model) is not None:
+    if fit is None or not fit.closed_form or fit.stated or _first_query(model) is not None:
         return False
     precision = _Precisions(model)
     for i in model.graph.roots:
@@ -74,9 +81,11 @@ class ClosedForm:
             )
 
     def stderr(self, attributes: Clique, query: Query | None) -> Buffer | None:
-        """One per number of an answer in the model; None where nothing measured determines it, or queries were measured."""
+        """One per number of an answer in the model; None where nothing measured determines it, or queries other than sums by
+        levels were measured.
+        """
         if not self._whole:
-            return None
+            return self._on_places(attributes, query)
         model = self.model
         clique = model.domain.clique(attributes)
         region = model.region_of(clique)
@@ -87,6 +96,22 @@ class ClosedForm:
         else:
             spread = _query_variance(model, self._precision, attributes, region, query)
         return np.sqrt(spread) if np.isfinite(spread).all() else None
+
+    def _on_places(self, attributes: Clique, query: Query | None) -> Buffer | None:
+        """Of a table at levels where what was measured is a tree of places."""
+        model = self.model
+        if query is not None and not (
+            isinstance(query, Coarsened) and isinstance(query.of, Identity)
+        ):
+            return None
+        levels = query.levels if isinstance(query, Coarsened) else (None,) * len(attributes)
+        asked = tuple(a if v is None else v.name for a, v in zip(attributes, levels, strict=True))
+        if len(model.graph.root_cliques) != 1:
+            return None
+        controls = bound_controls(model.domain, () if model.fit is None else model.fit.controls)
+        region = model.graph.root_cliques[0]
+        found = place_stderr(model.domain, model.measurements, controls, region, asked)
+        return found if found is None or query is None else found.reshape(-1)
 
 
 def _first_query(model: Model) -> BoundMeasurement | None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from consilience.domain import Clique, Domain
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.measurements import Measurement, Measurements, SquaredLoss
+from consilience.measurements import (
+    Control,
+    Measurement,
+    Measurements,
+    SquaredLoss,
+    bound_controls,
+    public_total,
+)
 from consilience.measurements.measurement import Noise
 from consilience.model.impossible import NOTHING, Masks
 from consilience.progress import Progress, quiet
+from consilience.solvers.contradictions import check_controls
 from consilience.solvers.planner import Plan
 from consilience.solvers.work import USUAL_LOAD, Load
 
@@ -41,6 +49,8 @@ class Fit(ABC):
     """What a fit may allocate."""
     possible: Masks = NOTHING
     """{clique: table}, False where a combination cannot occur."""
+    controls: Sequence[Control] = ()
+    """Marginals that are public and exact, and ranges that marginals lie in."""
 
     @abstractmethod
     def plan(self, domain: Domain, cliques: Iterable[Clique], load: Load = USUAL_LOAD) -> Plan:
@@ -62,10 +72,23 @@ class Fit(ABC):
         total: the number of records if it is public; None estimates it. warm: an earlier model of the same domain by the same
         kind of fit, whose graph and state are kept as far as they still serve.
         """
+        total = public_total(self.controls, total)
         loss = SquaredLoss(domain, measurements, total)
+        if self.controls:
+            loss = self._controlled(loss, measurements, total)
         for noise, query in loss.measurements.kinds:
             self.check(noise, query=query)
         return self.fitted(loss, total is not None, warm, progress or quiet)
+
+    def _controlled(self, loss: SquaredLoss, measurements: Any, total: float | None) -> SquaredLoss:
+        """The loss with a total that controls admit; refuses controls that nothing keeps."""
+        bound = bound_controls(loss.domain, self.controls)
+        if total is None:
+            least = max(float(c.low.sum()) for c in bound)
+            most = min(float(c.high.sum()) for c in bound)
+            loss = SquaredLoss(loss.domain, measurements, min(max(loss.total, least), most))
+        check_controls(loss.domain, bound, loss.total, self.possible)
+        return loss
 
     def fitted(
         self, loss: SquaredLoss, total_known: bool, warm: Model | None, progress: Progress
@@ -80,6 +103,11 @@ class Fit(ABC):
     def coarser(self, tolerance: float) -> Fit:
         """The same estimator with no finer tolerance than this, for fits that only rank candidates or estimate errors."""
         return self
+
+    @property
+    def stated(self) -> tuple[Clique, ...]:
+        """What masks and controls speak of: cliques that are in the model whether they were measured or not."""
+        return (*self.possible, *(c.attributes for c in self.controls))
 
     @property
     def unmeasured(self) -> str:
@@ -115,6 +143,8 @@ class Fit(ABC):
         chosen = {k: getattr(self, k) for k in usual}
         masks = {"possible": tuple(self.possible)} if self.possible else {}
         chosen.pop("possible", None)
+        if self.controls:
+            masks["controls"] = chosen.pop("controls")
         return {k: v for k, v in chosen.items() if v is not usual[k] and v != usual[k]} | masks
 
 

@@ -7,7 +7,7 @@ keeps it. Here masks act on inferred tables, which contain them, and on the tabl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -51,10 +51,11 @@ def check_feasible(graph: RegionGraph, masks: Masks) -> None:
 
 
 def trusted(
-    graph: RegionGraph, tau: CliqueVector, measured: Cliques, masks: Masks
+    graph: RegionGraph, tau: CliqueVector, measured: Cliques, stated: Iterable[Clique]
 ) -> PseudoMarginals:
-    """The tables as questions see them: what was measured is in the model, and so is what a mask speaks of."""
-    inside = held(graph, masks)
+    """The tables as questions see them: what was measured is in the model, and so is what a mask or a control speaks of."""
+    cliques = [graph.domain.clique(c) for c in stated]
+    inside = [c for c in cliques if c and graph.first_unsupported([c]) is None]
     return PseudoMarginals.of(graph, tau, [*measured, *inside] if inside else measured)
 
 

@@ -1,4 +1,4 @@
-"""What a model keeps for the questions that come later, as arrays: its replicates, packed, and its backbone's potentials."""
+"""What a model keeps for the questions that come later, as arrays: replicates, packed; its backbone's potentials; whole rows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from consilience.domain import Clique, Cliques, CliqueVector, Domain, Family, Layout
 from consilience.errors import ConsilienceError
 from consilience.model.replicates import Replicates
+from consilience.model.whole import Rounding
+from consilience.records import Dataset
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.solvers.mixture import Mixture
 from consilience.tree.kept import KeptBackbone
@@ -49,6 +51,16 @@ def pack_kept(model: Model) -> tuple[Arrays, dict[str, Any]]:
             "misfit": kept.misfit,
             "iterations": kept.iterations,
         }
+    if model.rounding is not None:
+        made = model.rounding
+        said["whole"] = {
+            "method": made.method,
+            "tables": [[list(c), d, m] for c, (d, m) in made.tables.items()],
+            "bound": made.bound,
+            "nearest": made.nearest,
+        }
+        if made.rows is not None:
+            arrays["whole_rows"] = made.rows.to_array()
     return arrays, said
 
 
@@ -81,6 +93,16 @@ def unpack_kept(
             float(about["misfit"]),
             int(about["iterations"]),
             tuple(zip(missed, distances, strict=True)),
+        )
+    if said.get("whole"):
+        about = said["whole"]
+        rows = ints(arrays["whole_rows"]) if "whole_rows" in arrays else None
+        found["rounding"] = Rounding(
+            str(about["method"]),
+            {tuple(c): (float(d), float(m)) for c, d, m in about["tables"]},
+            float(about["bound"]),
+            bool(about["nearest"]),
+            None if rows is None else Dataset(rows, known.domain),
         )
     return found
 

@@ -15,6 +15,7 @@ from consilience.domain.domain import names_of
 from consilience.errors import ConsilienceError, DomainError
 from consilience.markup import html_table
 from consilience.measurements import Measurements, Query, as_query
+from consilience.measurements.controls import Control
 from consilience.memory import show_bytes
 from consilience.model.closed_form import closed_form_holds
 from consilience.model.diagnostics import Diagnostics
@@ -35,6 +36,7 @@ from consilience.model.uncertainty import (
     replicated,
     uncertainties,
 )
+from consilience.model.whole import Rounding, whole
 from consilience.progress import Progress, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
@@ -76,6 +78,8 @@ class Model:
     """The backbone as a file keeps it."""
     labels: Mapping[str, Sequence[str]] | None = None
     """What each code is called, where a schema says so; in no file of the model."""
+    rounding: Rounding | None = None
+    """How the tables became whole numbers; None where they are not."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.measurements, Measurements):
@@ -110,7 +114,10 @@ class Model:
         out = [c for c in dict.fromkeys(cliques) if c not in tables]
         for clique in out:
             check_size(self.domain, clique)
-        if out:
+        rows = None if self.rounding is None else self.rounding.rows
+        if rows is not None and method == "auto":
+            tables |= {c: rows.marginal(c) / self.total for c in out}
+        elif out:
             found, _ = inferred(
                 self.known,
                 out,
@@ -121,10 +128,19 @@ class Model:
                 mixture=self.mixture,
             )
             tables |= dict(zip(out, found, strict=True))
-        return [
+        found = [
             self.total * read_at(self.domain, tables[c], order)
             for c, order in zip(cliques, orders, strict=True)
         ]
+        return [
+            np.rint(t) if self.is_whole(c) and method == "auto" else t
+            for t, c in zip(found, cliques, strict=True)
+        ]
+
+    def is_whole(self, attributes: str | Iterable[str]) -> bool:
+        """Whether the counts over these attributes are whole numbers: those of `whole()`, but for what its tables do not hold."""
+        kept = self.rounding
+        return kept is not None and (kept.rows is not None or self.in_model(attributes))
 
     def answer(self, attributes: str | Iterable[str], query: Query | Buffer) -> Buffer:
         """A linear query on the marginal of these attributes, its columns following the order asked for."""
@@ -374,6 +390,17 @@ class Model:
         """`sample`, with the distance between the rows' tables and the model's."""
         return sample_rows(self, n, rng, sweeps=sweeps, progress=progress or quiet)
 
+    # -- whole numbers -------------------------------------------------------------------------------
+
+    def whole(self, progress: Progress | None = None) -> Model:
+        """The model in whole numbers: tables of counts that agree with each other, keep every control and are near these.
+
+        Where one table holds all that was measured (places within places, small domains) every cell, and every sum that
+        readers look at, is one of the two whole numbers next to it, the nearest in L1. Elsewhere the tables are those of as many
+        rows as there are records. `rounding` says which, and how far they are from these; errors stay those of the fit.
+        """
+        return self if self.rounding is not None else whole(self, progress or quiet)
+
     # -- files ---------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -426,10 +453,16 @@ class Model:
         """{clique: False where a combination cannot occur}."""
         return NOTHING if self.fit is None else self.fit.possible
 
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        """What is public without noise, and holds in every table and row."""
+        return () if self.fit is None else tuple(self.fit.controls)
+
     @cached_property
     def known(self) -> PseudoMarginals:
         """The tables as questions see them."""
-        return trusted(self.graph, self.tau, self.cliques, self.masks)
+        stated = () if self.fit is None else self.fit.stated
+        return trusted(self.graph, self.tau, self.cliques, stated)
 
 
 def _gap(d: Diagnostics) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from consilience.domain import Clique, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError
-from consilience.measurements import Measurements
+from consilience.measurements import Bounds, Control, Exact, Measurements
 from consilience.measurements.measurements import NOISES
 from consilience.model.diagnostics import Diagnostics
 from consilience.model.fit import Fit
@@ -77,6 +77,9 @@ def packed(model: Model) -> Arrays:
         arrays[f"level_{k}"] = level.units
     for k, mask in enumerate(model.masks.values()):
         arrays[f"possible_{k}"] = np.asarray(mask, bool)
+    controls = () if model.fit is None else model.fit.controls
+    for k, control in enumerate(controls):
+        arrays |= {f"control_low_{k}": control.low, f"control_high_{k}": control.high}
     tree, plan = model.tree, model.diagnostics.plan
     if tree is not None:
         arrays |= _pack_tree(model.domain, tree)
@@ -92,6 +95,7 @@ def packed(model: Model) -> Arrays:
         "queries": queries.records,
         "fit": _pack_fit(model.fit),
         "possible": [list(c) for c in model.masks],
+        "controls": [[type(c).__name__, *c.attributes] for c in controls],
         "total_known": model.total_known,
         "tree": tree and {"whole": tree.whole, "steps": tree.fit.iterations, "misfit": tree.misfit},
         "diagnostics": {
@@ -134,6 +138,7 @@ def _pack_fit(fit: Fit | None) -> dict[str, Any] | None:
         return None
     settings = {f.name: getattr(fit, f.name) for f in fields(fit)} if is_dataclass(fit) else {}
     settings.pop("possible", None)
+    settings.pop("controls", None)
     own = isinstance(settings.get("consistency"), RegionGraph)
     if own:
         del settings["consistency"]
@@ -197,8 +202,9 @@ def unpacked(
     if not (isfinite(total) and total > 0 and np.isfinite(tau.values).all()):
         raise ConsilienceError("numbers are not finite")
     measured = _measurements(domain, arrays, described["queries"])
-    masks = _masks(described.get("possible") or [], arrays)
-    known = trusted(graph, tau, measured.cliques.distinct(empty=False), masks)
+    estimator = _fit(described, graph, arrays, fits)
+    stated = estimator["fit"].stated if estimator["fit"] else _masks(described.get("possible") or [], arrays)  # fmt: skip
+    known = trusted(graph, tau, measured.cliques.distinct(empty=False), stated)
     return {
         "domain": domain,
         "total": total,
@@ -213,7 +219,7 @@ def unpacked(
             ),
             **{k: v for k, v in described["diagnostics"].items() if k != "prior"},
         ),
-        **_fit(described, graph, arrays, fits),
+        **estimator,
         "tree": _tree(described.get("tree"), domain, arrays),
         **unpack_kept(arrays, described.get("kept") or {}, known),
     }
@@ -266,6 +272,8 @@ def _fit(
             settings["consistency"] = graph
         if described["possible"]:
             settings["possible"] = _masks(described["possible"], arrays)
+        if described.get("controls"):
+            settings["controls"] = _controls(described["controls"], arrays)
         found = fits[given["name"]](**settings)
     return {"fit": found, "total_known": bool(described["total_known"])}
 
@@ -320,6 +328,15 @@ def _tree(
     theta = CliqueVector(Layout(domain, fitted), floats(arrays["tree_potentials"]))
     fit = TreeFit(support, tables, theta, float(given["misfit"]), int(given["steps"]))
     return Backbone(tuple(fitted), fit, bool(given["whole"]))
+
+
+def _controls(given: list[list[str]], arrays: Mapping[str, NDArray[Any]]) -> tuple[Control, ...]:
+    found: list[Control] = []
+    for k, (kind, *names) in enumerate(given):
+        ends = (floats(arrays[f"control_{end}_{k}"]) for end in ("low", "high"))
+        low, high = (end.reshape(()) if end.size == 1 else end for end in ends)
+        found.append(Exact(names, low) if kind == "Exact" else Bounds(names, low, high))
+    return tuple(found)
 
 
 def _masks(cliques: list[list[str]], arrays: Mapping[str, NDArray[Any]]) -> dict[Clique, Any]:

@@ -20,6 +20,8 @@ from consilience.domain import Buffer, Clique, CliqueVector, Layout
 from consilience.errors import ConsilienceError
 from consilience.kernels.rows import IMPOSSIBLE, accept, lay_back, lay_out, propose
 from consilience.kernels.threads import spread
+from consilience.measurements.controls import bound_controls
+from consilience.model.controlled_rows import keep_controls
 from consilience.model.impossible import held, mask_on
 from consilience.progress import Progress, Step, quiet
 from consilience.records import Dataset
@@ -200,6 +202,8 @@ class SampledRows:
     sweeps: int
     replaced: int
     source: str = "backbone"
+    controlled: int = 0
+    """Rows that were moved at the end so that controls hold to the last digit."""
 
     def __str__(self) -> str:
         how = "exactly from the model" if self.exact else f"from the {self.source}"
@@ -214,6 +218,8 @@ class SampledRows:
             )
         if self.replaced:
             lines.append(f"{self.replaced:,} impossible rows replaced by copies of possible ones")
+        if self.controlled:
+            lines.append(f"{self.controlled:,} rows moved so that every control holds exactly")
         return "\n".join(lines)
 
 
@@ -229,10 +235,13 @@ def sample_rows(
     n = _count("n, the number of rows,", n)
     asked = None if sweeps is None else _count("sweeps", sweeps)
     generator = np.random.default_rng(rng)
+    kept = model.rounding is not None and n == model.total
+    if kept and model.rounding is not None and model.rounding.rows is not None:
+        return _as_kept(model, model.rounding.rows, generator)
     draw, cliques, exact = _distribution(model, progress)
     apart = [model.domain.clique(c) for c in model.masks if not model.in_model(c)]
-    if asked is None:
-        asked = 0 if exact and not apart else SWEEPS
+    if asked is None or kept:
+        asked = 0 if (exact and not apart) or kept else SWEEPS
     inferred = model.marginals(apart) if apart else []
     beside = {c: t / model.total for c, t in zip(apart, inferred, strict=True)}
     tau = _targets(model.known, beside)
@@ -240,10 +249,15 @@ def sample_rows(
     moves = RowMoves(tau, None if allowed is None else _down_to(tau, allowed, model.known))
     steps = _Steps(cliques + asked * len(moves.phases), progress)
     drawn = draw(n, generator, lambda step: steps())
-    codes = drawn.copy() if asked else drawn
+    if kept:
+        _lay_cells(model, drawn, generator)
+    controls = bound_controls(model.domain, model.controls)
+    codes = drawn.copy() if asked or controls else drawn
     for k, width in enumerate(widths(n, asked)):
         moves.sweep(codes, width, steps, part=k)
     replaced = 0 if allowed is None else _replace_impossible(allowed, codes, generator)
+    total = next((float(c.low.sum()) for c in controls if c.exact), model.total)
+    controlled = keep_controls(controls, total, tau, moves.impossible, codes, generator)
     moved = float((codes != drawn).mean()) if asked and n else 0.0
     before = moves.counts(drawn) if asked else moves.counts(codes)
     if asked:
@@ -252,7 +266,7 @@ def sample_rows(
     left = _Distances.of(tau, moves.counts(codes), n, model.known.cliques)
     return SampledRows(
         Dataset(codes, model.domain),
-        exact and not asked and not replaced,
+        exact and not asked and not replaced and not controlled,
         left.mean,
         left.worst,
         left.worst_clique,
@@ -262,7 +276,27 @@ def sample_rows(
         asked,
         replaced,
         "backbone" if model.mixture is None or model.masks else "latent classes",
+        controlled,
     )
+
+
+def _as_kept(model: Model, rows: Dataset, rng: np.random.Generator) -> SampledRows:
+    """The rows that a whole model is, in another order."""
+    codes = rows.to_array()[rng.permutation(len(rows))]
+    first = model.known.cliques[0] if len(model.known.cliques) else ()
+    usual = _Distances.of(_targets(model.known, {}), None, len(rows), model.known.cliques)
+    return SampledRows(
+        Dataset(codes, model.domain), True, 0.0, 0.0, first, 0.0, usual.mean, 0.0, 0, 0
+    )
+
+
+def _lay_cells(model: Model, codes: RowCodes, rng: np.random.Generator) -> None:
+    """Give rows the cells of whole tables that share nothing, each as often as its table says."""
+    for region in model.graph.root_cliques:
+        counts = np.rint(model.total * model.tau[region]).astype(np.int64)
+        cells = rng.permutation(np.repeat(np.arange(counts.size), counts.reshape(-1)))
+        for a, values in zip(region, np.unravel_index(cells, counts.shape), strict=True):
+            codes[:, model.domain.position(a)] = values
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from consilience.domain import Buffer, Clique, Domain
+from consilience.domain.levels import Level
 from consilience.errors import ConsilienceError, DomainError, MeasurementError
 from consilience.measurements import (
     Coarsened,
     Dense,
+    Exact,
     Identity,
     Kronecker,
     Prefix,
@@ -74,9 +76,17 @@ class Uncertainty:
     cells: NDArray[np.bool_] | None = None
     """Which numbers are single cells of their table; None for all of them."""
     bounded: bool = True
+    limits: tuple[Buffer, Buffer] | None = None
+    """What is public about the least and the most that each number can be."""
 
     def interval(self, level: float = 0.9) -> tuple[Buffer, Buffer]:
         """(low, high) that hold the truth this often, as far as noise is what is uncertain."""
+        low, high = self._by_noise(level)
+        if self.limits is None:
+            return low, high
+        return np.maximum(low, self.limits[0]), np.minimum(high, self.limits[1])
+
+    def _by_noise(self, level: float) -> tuple[Buffer, Buffer]:
         if not 0 < level < 1:
             raise ConsilienceError(f"level must be between 0 and 1, got {level}")
         both = self._multiple(0.5 + level / 2)
@@ -189,7 +199,52 @@ def uncertainties(
         else _by_replicates(model, formula, own[c], *a, spread[c])
         for a, c, d in zip(asked, cliques, direct, strict=True)
     ]
-    return [_shaped(u, query) for u, (_, query) in zip(found, asked, strict=True)]
+    return [
+        _limited(model, _shaped(certain(u) if _is_public(model, a) else u, a[1]), a)
+        for u, a in zip(found, asked, strict=True)
+    ]
+
+
+def certain(found: Uncertainty) -> Uncertainty:
+    """The same answer, known without error."""
+    nothing = np.zeros_like(found.stderr)
+    return replace(found, stderr=nothing, bias=nothing, distance=nothing, least=None, risen=None)
+
+
+def _is_public(model: Model, asked: Question) -> bool:
+    """Whether the answer can be read off a marginal that is public and exact."""
+    attributes, query = asked
+    domain = model.domain
+    levels = query.levels if isinstance(query, Coarsened) else (None,) * len(attributes)
+    for control in () if model.fit is None else model.fit.controls:
+        own = {domain.clique(a)[0]: domain.levels.get(a) for a in control.attributes}
+        if isinstance(control, Exact) and all(
+            a in own and _reads(own[a], v) for a, v in zip(attributes, levels, strict=True)
+        ):
+            return True
+    return False
+
+
+def _limited(model: Model, found: Uncertainty, asked: Question) -> Uncertainty:
+    """With the ends of a range that is public about this very table."""
+    attributes, query = asked
+    if query is not None and not (isinstance(query, Coarsened) and isinstance(query.of, Identity)):
+        return found
+    levels = query.levels if isinstance(query, Coarsened) else (None,) * len(attributes)
+    names = tuple(a if v is None else v.name for a, v in zip(attributes, levels, strict=True))
+    for control in () if model.fit is None else model.fit.controls:
+        if set(control.attributes) == set(names) and not isinstance(control, Exact):
+            bound = control.bind(model.domain)
+            axes = [bound.named.index(a) for a in names]
+            return replace(found, limits=(bound.low.transpose(axes), bound.high.transpose(axes)))
+    return found
+
+
+def _reads(finer: Level | None, coarser: Level | None) -> bool:
+    """Whether values at one level tell those at another; None is the attribute itself."""
+    if finer is None:
+        return True
+    return coarser is not None and finer.parents(coarser) is not None
 
 
 def replicated(

@@ -56,7 +56,7 @@ class Answer:
     name: str
     by: tuple[str, ...]
     labels: tuple[tuple[str, ...], ...]
-    values: Numbers
+    values: Numbers | NDArray[np.int64]
     stderr: Numbers | None
     low: Numbers | None
     high: Numbers | None
@@ -112,10 +112,14 @@ def _plain(column: Any, i: int) -> Any:
     value = None if column is None else column[i]
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, np.integer):
+        return int(value)
     return float(value) if np.isfinite(value) else None
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
@@ -384,6 +388,8 @@ def _counts(wanted: _Wanted, groups: _Groups, level: float) -> Answer:
         low, high = found.interval(level)
     else:
         values, notes = model.answer(joint, query), (wanted.why_no_errors(),)
+    if model.is_whole(joint):
+        values = values.astype(np.int64)
     verdict, basis = wanted.basis()
     if stderr is not None and verdict != "measured":
         notes = (NOISE_ALONE,)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from consilience.mechanisms import Calibrated, Mechanism, Release
-from consilience.model import Model
+from consilience.model import Model, Rounding
 from consilience.privacy import Account, Budget, Cost
 from consilience.release.registry import name_of, own_settings
 
@@ -80,7 +80,18 @@ def common_facts(model: Model, public: bool) -> dict[str, Any]:
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "total": {"value": model.total, "public": public},
+        **({} if model.rounding is None else {"whole": whole_facts(model.rounding)}),
         "versions": versions(),
+    }
+
+
+def whole_facts(made: Rounding) -> dict[str, Any]:
+    """How the numbers became whole, in counts. Standard errors and intervals stay those of the numbers before."""
+    return {
+        "method": made.method,
+        "distance": made.distance,
+        "bound": made.distance if made.nearest else made.bound,
+        "largest": made.largest,
     }
 
 

@@ -239,7 +239,8 @@ def _write_tables(
     bare = [c for c, found in tables.items() if found is None]
     counts = dict(zip(bare, model.marginals(bare), strict=True))
     for i, (clique, found) in enumerate(tables.items(), 1):
-        numbers = {"count": counts[clique] if found is None else found.answer}
+        count = counts[clique] if found is None else found.answer
+        numbers = {"count": count.astype(np.int64) if model.is_whole(clique) else count}
         if found is not None:
             low, high = found.interval(LEVEL)
             numbers |= {"stderr": found.stderr, "low": low, "high": high}

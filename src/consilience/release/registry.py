@@ -234,25 +234,29 @@ def with_settings(mechanism: Mechanism, **settings: Any) -> Mechanism:
     return replace(mechanism, fit=fit)  # pyright: ignore[reportArgumentType]
 
 
-def keep_impossible(mechanism: Mechanism, schema: Schema) -> Mechanism:
-    """The mechanism whose fit keeps the schema's impossible combinations empty; refused where it cannot."""
-    if not schema.impossible:
-        return mechanism
-    return replace(mechanism, fit=with_possible(mechanism.fit, schema))  # pyright: ignore[reportArgumentType]
+def keep_stated(mechanism: Mechanism, schema: Schema) -> Mechanism:
+    """The mechanism whose fit keeps what the schema states, impossible combinations and controls; refused where it cannot."""
+    fit = with_stated(mechanism.fit, schema)
+    return mechanism if fit is mechanism.fit else replace(mechanism, fit=fit)  # pyright: ignore[reportArgumentType]
 
 
-def with_possible(fit: Fit, schema: Schema) -> Fit:
-    """The estimator that keeps the schema's impossible combinations empty: LeastSquares in place of PossibleCells."""
-    if not schema.impossible:
-        return fit
-    if isinstance(fit, PossibleCells):
+def with_stated(fit: Fit, schema: Schema) -> Fit:
+    """The estimator that keeps the schema's impossible combinations empty, and its controls: LeastSquares in place of
+    PossibleCells.
+    """
+    stated: dict[str, Any] = {}
+    if schema.impossible:
+        stated["possible"] = schema.possible
+    if schema.controls:
+        stated["controls"] = schema.controls
+    if stated and isinstance(fit, PossibleCells):
         fit = LeastSquares(memory=fit.memory)
-    if "possible" not in _fields(fit):
-        raise ConsilienceError(
-            f"{type(fit).__name__} cannot keep the schema's impossible combinations empty; use least-squares, and a "
-            "mechanism that measures tables"
-        )
-    return replace(fit, possible=schema.possible)  # pyright: ignore[reportArgumentType]
+    for field, words in (("possible", "impossible combinations empty"), ("controls", "controls")):
+        if field in stated and field not in _fields(fit):
+            raise ConsilienceError(
+                f"{type(fit).__name__} cannot keep the schema's {words}; use least-squares, and a mechanism that measures tables"
+            )
+    return replace(fit, **stated) if stated else fit  # pyright: ignore[reportArgumentType]
 
 
 # -- as a record -----------------------------------------------------------------------------------
@@ -268,7 +272,7 @@ def own_settings(mechanism: Mechanism) -> dict[str, Any]:
 
 
 def to_record(mechanism: Mechanism) -> dict[str, Any] | None:
-    """The mechanism as JSON, without the impossible combinations, which the schema knows; None if it cannot be written down."""
+    """The mechanism as JSON, without what the schema states; None if it cannot be written down."""
     name = name_of(mechanism)
     if name is None:
         return None
@@ -296,12 +300,12 @@ def _fields(value: Mechanism | Fit) -> dict[str, Field[Any]]:
 
 
 def _changed(value: Any) -> dict[str, Any]:
-    """{field: value} of a dataclass where it is not the default, apart from the workload and the impossible combinations."""
+    """{field: value} of a dataclass where it is not the default, apart from the workload and what the schema states."""
     found = {f.name: (f, getattr(value, f.name)) for f in fields(value)}
     return {
         name: given
         for name, (field, given) in found.items()
-        if name not in ("workload", "possible") and not _is_default(field, given)
+        if name not in ("workload", "possible", "controls") and not _is_default(field, given)
     }
 
 

@@ -30,6 +30,7 @@ from consilience.errors import (
     ReleaseError,
     UncountedWarning,
 )
+from consilience.measurements.controls import bound_controls
 from consilience.mechanisms import Auto, Calibrated, CalibratedAdaptive, Mechanism, Release, Source
 from consilience.mechanisms.mechanism import Tape, check_budget
 from consilience.privacy import Budget, Ledger, NoiseSource
@@ -42,12 +43,13 @@ from consilience.release.paid import Paid, check_unpaid, paid_for, read_unfinish
 from consilience.release.registry import (
     USUAL,
     from_record,
-    keep_impossible,
+    keep_stated,
     named,
     to_record,
     with_settings,
 )
 from consilience.release.standard_errors import check_errors, chosen_method, errors_of
+from consilience.solvers.rounding import whole_limits
 
 Say = Callable[[str], None]
 """Takes a line for the person who makes the release; none of it is in the folder."""
@@ -68,6 +70,7 @@ def release(
     name: str | None = None,
     tables: Iterable[Iterable[str]] | None = None,
     errors: str = "auto",
+    whole: bool = False,
     strict: bool = False,
     accept_draft: bool = False,
     accept_delta: bool = False,
@@ -81,10 +84,10 @@ def release(
     out: a folder to be made. ledger: the account of all that is spent on this table, or its file, which is made with this
     budget as its total if it is not there; name: of the table, by which the ledger knows it, the schema's unless given.
     tables: what to publish, the mechanism's workload unless given (without one, what was measured). errors: "auto",
-    "closed-form", "bootstrap" or "none". strict: refuse a table with values that the schema does not declare. accept_draft:
-    release by a schema that was read off the data all the same; the release is then not marked private. accept_delta: take a
-    delta above 0.01. noise: the operating system's; `SeededNoise` for experiments, which protects nobody. say: takes a line
-    now and then for the person who watches.
+    "closed-form", "bootstrap" or "none". whole: publish whole numbers (`Model.whole`). strict: refuse a table with values that
+    the schema does not declare. accept_draft: release by a schema that was read off the data all the same; the release is then
+    not marked private. accept_delta: take a delta above 0.01. noise: the operating system's; `SeededNoise` for experiments, which
+    protects nobody. say: takes a line now and then for the person who watches.
 
     What is drawn is kept beside `out` until the folder stands: `resume` finishes a release that was interrupted.
     """
@@ -99,7 +102,7 @@ def release(
     check_delta(budget, accept_delta)
     if ledger is None and noise is None:
         say("no ledger: nothing keeps count of what is spent on this table")
-    order = Order.of(declared, mechanism, budget, tables, errors)
+    order = Order.of(declared, mechanism, budget, tables, errors, whole)
     progress(Step("calibrating", 0))
     ready = order.mechanism.calibrate(budget)
     say(described(ready))
@@ -136,6 +139,7 @@ def resume(
     mechanism: Mechanism | None = None,
     settings: Mapping[str, Any] | None = None,
     errors: str | None = None,
+    whole: bool | None = None,
     progress: Progress | None = None,
     say: Say | None = None,
 ) -> Published:
@@ -144,9 +148,9 @@ def resume(
     partial: the folder that it left beside its output. table: the table of the release (or what opens it by its schema), needed
     where the release ended before all was drawn: the rest is drawn for the same payment, which the ledger must hold, and what was
     drawn before is not drawn again. ledger: where it is now, if it was moved. MWEM and AIM can be finished without the table,
-    with the rounds that they had. What costs no privacy may be changed: where the folder goes, how standard errors are found, and
-    the settings of the reconstruction ({"memory": "8 GB"}). mechanism: the one that was released, needed only where it does not
-    come with the package.
+    with the rounds that they had. What costs no privacy may be changed: where the folder goes, how standard errors are found,
+    whether numbers are whole, and the settings of the reconstruction ({"memory": "8 GB"}). mechanism: the one that was released,
+    needed only where it does not come with the package.
     """
     progress, say = progress or quiet, say or _silent
     left = read_unfinished(Path(partial))
@@ -154,7 +158,7 @@ def resume(
     check_target(target)
     if table is None:
         left.check_drawn()
-    order = Order.restore(left.schema, left.order, mechanism, settings or {}, errors)
+    order = Order.restore(left.schema, left.order, mechanism, settings or {}, errors, whole)
     with keeping(left.paid.taken()) as paid:
         progress(Step("calibrating", 0))
         ready = order.mechanism.calibrate(order.budget)
@@ -187,6 +191,7 @@ class Order:
     budget: Budget
     tables: Workload | None
     errors: str
+    whole: bool = False
 
     @classmethod
     def of(
@@ -196,6 +201,7 @@ class Order:
         budget: Budget,
         tables: Iterable[Iterable[str]] | None = None,
         errors: str = "auto",
+        whole: bool = False,
     ) -> Order:
         """Refuses here, before anything is spent, what could not be written at the end."""
         check_budget(budget)
@@ -215,7 +221,11 @@ class Order:
         wanted = getattr(mechanism, "workload", None) if tables is None else tables
         if wanted is not None:
             wanted = Workload(schema.domain, wanted)
-        return cls(schema, keep_impossible(mechanism, schema), budget, wanted, errors)
+        kept = keep_stated(mechanism, schema)
+        if whole:
+            for control in bound_controls(schema.domain, kept.fit.controls):
+                whole_limits(control)
+        return cls(schema, kept, budget, wanted, errors, whole)
 
     @property
     def cells(self) -> int:
@@ -229,6 +239,7 @@ class Order:
             "calibrated": str(ready),
             "tables": None if self.tables is None else [list(c) for c in self.tables],
             "errors": self.errors,
+            "whole": self.whole,
         }
 
     @classmethod
@@ -239,6 +250,7 @@ class Order:
         mechanism: Mechanism | None,
         settings: Mapping[str, Any],
         errors: str | None,
+        whole: bool | None,
     ) -> Order:
         """The order of a record, with another way of reconstructing or other standard errors where they are given."""
         if "own" in record:
@@ -252,7 +264,10 @@ class Order:
             mechanism = from_record(record["mechanism"], schema.domain)
         budget = Budget.from_record(record["budget"])
         changed = with_settings(mechanism, **settings)
-        return cls.of(schema, changed, budget, record["tables"], errors or record["errors"])
+        rounded = bool(record.get("whole")) if whole is None else whole
+        return cls.of(
+            schema, changed, budget, record["tables"], errors or record["errors"], rounded
+        )
 
 
 TIME_LIMIT_OF_0_1 = 60.0
@@ -425,6 +440,9 @@ def _finish(
     )
     progress(Step("standard errors", 0))
     model = model.lasting(refits, progress)
+    if order.whole:
+        model = model.whole(progress)
+        say(str(model.rounding).partition("\n")[0])
     tables = errors_of(model, list(cliques), errors, progress)
     facts = release_facts(order.mechanism, ready, noisy, model, errors, order.schema.draft)
     shutil.rmtree(paid.draft, ignore_errors=True)

@@ -7,7 +7,7 @@ left is measured, not assumed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -163,18 +163,24 @@ def inner_point(graph: RegionGraph, allowed: CliqueVector) -> CliqueVector:
 
 
 def respect(
-    graph: RegionGraph, tau: CliqueVector, allowed: CliqueVector, inner: CliqueVector
+    graph: RegionGraph,
+    tau: CliqueVector,
+    allowed: CliqueVector,
+    inner: CliqueVector,
+    keep: Callable[[CliqueVector], tuple[CliqueVector, float]] | None = None,
 ) -> tuple[CliqueVector, float]:
     """A consistent point next to tau with nothing on impossible cells, and the violation left.
 
     What lies on impossible cells is dropped, a little of the inner point makes up for it, and sweeps (which keep zeros) restore
-    consistency.
+    consistency; `keep` does that where more than consistency is asked for.
     """
     dropped = float((tau.values * (1.0 - allowed.values)).sum())
     share = min(0.5, max(1e-9, 10.0 * dropped))
     near = CliqueVector(
         graph.layout, (1.0 - share) * tau.values * allowed.values + share * inner.values
     )
+    if keep is not None:
+        return keep(near)
     wiring = Wiring.of(graph)
     state = Beliefs.uniform(wiring, allowed)
     state.tau = wiring.enter(near)

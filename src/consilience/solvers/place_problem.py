@@ -92,7 +92,10 @@ class Order:
 
 
 class PlaceProblem:
-    """Queries and exact controls on a tree of places. `a` is the least-squares point of each level, `least` its loss."""
+    """Queries and controls on a tree of places. `a` is the least-squares point of each level that keeps the exact controls,
+    `least` its loss; `free` are the controls that are ranges, and `grouped` the queries on sums of cells, all above the
+    leaves.
+    """
 
     def __init__(
         self,
@@ -101,33 +104,31 @@ class PlaceProblem:
         queries: Sequence[PlaceQuery],
         controls: Sequence[PlaceRange] = (),
         possible: NDArray[np.bool_] | None = None,
+        *,
+        solved: bool = True,
     ) -> None:
-        self.given = places
         self.shape = tuple(int(n) for n in shape)
-        shift = 0 if places.last else 1
-        if shift:
-            places = Places(places.roots, [np.arange(places.roots)])
-        self.places = places
-        self.queries = [_moved(checked_query(self.given, self.shape, q), shift) for q in queries]
-        self.controls = [_moved(checked_range(self.given, self.shape, c), shift) for c in controls]
-        if any(q.groups is not None for q in self.queries):
-            raise MeasurementError(
-                "queries on a tree of places must be whole marginals, got one on groups of values; measure the values themselves"
-            )
-        if any(not c.is_exact for c in self.controls):
-            raise ConsilienceError(
-                "controls on a tree of places must be exact, got a range; leave it out"
-            )
+        ranges = [checked_range(places, self.shape, c) for c in controls]
+        # The leaves are repeated where there is nothing above them, and where copies of theirs need a level above the cells.
+        given = [checked_query(places, self.shape, q) for q in queries]
+        self.grouped = [q for q in given if q.groups is not None]
+        copied = [*(c for c in ranges if not c.is_exact), *self.grouped]
+        low = places.last == 0 or any(c.level == places.last for c in copied)
+        self._deeper = low
+        self.places = places.deeper() if low else places
+        self.queries = [_lowered(q, places, low) for q in given if q.groups is None]
+        self.controls = [_lowered(c, places, low and c.is_exact) for c in ranges]
         if not any(np.isfinite(q.stddev).any() for q in self.queries):
             raise MeasurementError("a reconstruction must have at least one measurement, got none")
         self.components = Components(
-            self.shape, [q.attributes for q in (*self.queries, *self.controls)]
+            self.shape, [q.attributes for q in (*self.queries, *self.controls, *self.grouped)]
         )
         self.cells = self.components.cells
         self._weigh()
         self._take_possible(possible)
         self._fix()
-        self._least_squares()
+        if solved:
+            self._least_squares()
 
     @property
     def last(self) -> int:
@@ -135,6 +136,11 @@ class PlaceProblem:
 
     def count(self, level: int) -> int:
         return self.places.count(level)
+
+    @property
+    def total(self) -> float:
+        """Of the least-squares tables."""
+        return max(1.0, abs(float(self.a[0].sum())))
 
     # -- compiling ------------------------------------------------------------------------------------------
 
@@ -190,6 +196,7 @@ class PlaceProblem:
         """`fixed[l]`: the components that exact controls determine at level l; `controls_at` whose they are."""
         self.fixed = [np.zeros(len(self.components), bool) for _ in range(self.last + 1)]
         self.exact = [c for c in self.controls if c.is_exact]
+        self.free = [c for c in self.controls if not c.is_exact]
         self._new: list[NDArray[np.bool_]] = []
         for c in self.exact:
             new = self.components.inside(c.attributes) & ~self.fixed[c.level]
@@ -228,6 +235,29 @@ class PlaceProblem:
             var,
         )
 
+    def variances(self) -> list[Buffer]:
+        """Of every place's components by least squares, level by level: rows of places in the order of the tree."""
+        order, tiny = self.order, RIDGE * max(float(p.max(initial=0.0)) for p in self.precision)
+        leaf = np.where(self.fixed[-1], 0.0, 1.0 / np.maximum(self.precision[-1], tiny))
+        up, whole = [leaf[order.kind]], []
+        for l in range(self.last - 1, -1, -1):
+            below = np.add.reduceat(up[0], order.first[l][:-1], axis=0)
+            whole.insert(0, below)
+            up.insert(0, np.where(self.fixed[l], 0.0, below / (1.0 + self.precision[l] * below)))
+        found = [up[0]]
+        for l in range(1, self.last + 1):
+            parent = order.parent[l]
+            share = _ratio(up[l], whole[l - 1][parent])
+            found.append(up[l] * (1.0 - share) + np.square(share) * found[-1][parent])
+        return found
+
+    def cell_stderr(self, level: int, subset: Subset) -> Buffer:
+        """The standard error of a cell of each place's marginal by least squares; every cell of a marginal has the same."""
+        parts, most = self.components, self.places.last
+        at = most if self._deeper and level == most - 1 else level
+        variance = self.variances()[at] @ (parts.inside(subset) * parts.dimensions)
+        return np.sqrt(self.order.back(variance * parts.copies(subset) ** 2 / parts.cells, at))
+
     @cached_property
     def precision_rows(self) -> list[Buffer]:
         """Precisions as operators; for leaves with the least of them beside."""
@@ -244,8 +274,8 @@ class PlaceProblem:
         self.total_variance = gains.root_variance[:, total]
         extra = [self._information(l) for l in range(self.last + 1)]
         for l in range(self.last):
-            self._operate(extra[l], np.arange(len(extra[l])), gains.own[l])
-        self._operate(extra[-1], self.order.kind, gains.leaf_own)
+            self.operate(extra[l], np.arange(len(extra[l])), gains.own[l])
+        self.operate(extra[-1], self.order.kind, gains.leaf_own)
         self._control(extra)
         passes = Passes(self)
         leaves = extra[-1]
@@ -263,7 +293,8 @@ class PlaceProblem:
         self._check_controls()
         self.least = self.loss(self.a)
 
-    def _operate(self, tables: Buffer, which: NDArray[np.int64], rows: Buffer) -> None:
+    def operate(self, tables: Buffer, which: NDArray[np.int64], rows: Buffer) -> None:
+        """Each table by its operator rows[which[i]], in place."""
         spread(
             kernels.operate_rows, len(tables), tables.size, tables, which, rows, self.components.averages
         )  # fmt: skip
@@ -290,7 +321,7 @@ class PlaceProblem:
                 wide = self.components.spread(values, c.attributes)
                 table = np.ascontiguousarray(wide).reshape(-1, self.cells)
                 table = table.copy() if not table.flags.owndata else table
-                self._operate(table, np.zeros(len(table), np.int64), row)
+                self.operate(table, np.zeros(len(table), np.int64), row)
                 extra[c.level] += table
 
     def _check_controls(self) -> None:
@@ -396,5 +427,6 @@ def _narrow(
     held[key] = low, high
 
 
-def _moved(given: Given, shift: int) -> Given:
-    return replace(given, level=given.level + shift) if shift else given
+def _lowered(given: Given, places: Places, deeper: bool) -> Given:
+    """What is about the leaves is about their copies, if they have such."""
+    return replace(given, level=given.level + 1) if deeper and given.level == places.last else given

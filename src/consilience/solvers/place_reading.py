@@ -7,7 +7,7 @@ the tree (place_splitting.py) takes the place of splitting on cliques: the same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Clique, CliqueVector, Domain
+from consilience.domain import Buffer, Clique, CliqueVector, Domain
 from consilience.domain.levels import Level
 from consilience.measurements import (
+    BoundControl,
     BoundMeasurement,
     Coarsened,
     Identity,
@@ -26,7 +27,9 @@ from consilience.measurements import (
 )
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.controls import with_masks
 from consilience.solvers.feasible import masks_of
+from consilience.solvers.place_problem import PlaceProblem
 from consilience.solvers.place_splitting import PlaceState, fit_places
 from consilience.solvers.places import PlaceQuery, PlaceRange, Places
 from consilience.solvers.solution import Solution
@@ -51,20 +54,26 @@ class Tree:
         return self.places.last if named is None else self.levels.index(named)
 
 
-def read_tree(domain: Domain, measured: Measurements) -> Tree | None:
-    """The one attribute that is measured at levels, as a tree; None where there is none, or several, or more is asked."""
+def read_tree(
+    domain: Domain, measured: Measurements, controls: Sequence[BoundControl] = ()
+) -> Tree | None:
+    """The attribute that is measured or controlled at levels, as a tree; of several the one with the most values, while sums over
+    the others' levels are queries on groups of cells. None where there is none, or more is asked.
+    """
     if not domain.levels:
         return None
-    used: dict[str, Level] = {}
+    used = {a: domain.levels[a] for c in controls for a in c.named if a in domain.levels}
+    controlled = {v.attribute for v in used.values()}
     for query in measured.queries.values():
         if not (isinstance(query, Coarsened) and isinstance(query.of, Identity)):
             return None
         used |= {v.name: v for v in query.levels if v is not None}
-    if not used or len({v.attribute for v in used.values()}) > 1:
+    if not used:
         return None
-    chain = sorted(used.values(), key=lambda v: v.size)
-    attribute = chain[0].attribute
-    size = domain[attribute]
+    attribute = max(domain, key=lambda a: domain[a] if any(v.attribute == a for v in used.values()) else 0)  # fmt: skip
+    if controlled - {attribute}:
+        return None
+    chain = sorted((v for v in used.values() if v.attribute == attribute), key=lambda v: v.size)
     parents: list[NDArray[np.int64]] = [np.zeros(chain[0].size, np.int64)]
     for above, below in zip(chain, [*chain[1:], None], strict=True):
         if below is None:
@@ -74,7 +83,7 @@ def read_tree(domain: Domain, measured: Measurements) -> Tree | None:
         if found is None:
             return None
         parents.append(found)
-    assert len(parents[-1]) == size
+    assert len(parents[-1]) == domain[attribute]
     return Tree(attribute, (None, *chain), Places(1, parents))
 
 
@@ -86,10 +95,11 @@ def on_places(
     iterations: int | None = None,
     state: Any = None,
     possible: Mapping[Any, Any] | None = None,
+    controls: Sequence[BoundControl] = (),
     progress: Progress | None = None,
 ) -> Solution | None:
     """Least squares on the tree that the measurements are; None where they are none, or no region holds all of it."""
-    tree = read_tree(loss.domain, loss.measurements)
+    tree = read_tree(loss.domain, loss.measurements, controls)
     if tree is None or len(graph.root_cliques) != 1:
         return None
     region = graph.root_cliques[0]
@@ -98,19 +108,27 @@ def on_places(
     shape = loss.domain.shape_of(others)
     queries = [_query(tree, loss.domain.sizes, others, m) for m in loss.measurements if m.clique]
     total = PlaceRange.exact(0, (), np.array([[loss.total]]))
+    ranges = [_range(tree, loss.domain, others, c) for c in controls]
+    copied = [r.low.size for r in ranges if not r.is_exact]
+    for q in queries:
+        if q.groups is not None:
+            copied.append(tree.places.count(q.level) * len(q.groups))
     mask = None
-    if possible:
-        allowed = np.moveaxis(masks_of(graph, possible)[region] > 0, axis, 0)
+    masks = with_masks(loss.domain, possible or {}, controls)
+    if masks:
+        allowed = np.moveaxis(masks_of(graph, masks)[region] > 0, axis, 0)
         mask = allowed.reshape(allowed.shape[0], -1)
     found = fit_places(
         tree.places,
         shape,
         queries,
-        [total],
+        [total, *ranges],
         possible=mask,
         tolerance=tolerance,
         iterations=iterations,
-        state=state if isinstance(state, PlaceState) and _fits(state, tree, shape) else None,
+        state=state
+        if isinstance(state, PlaceState) and _fits(state, tree, shape, copied)
+        else None,
         progress=progress,
     )
     tau = CliqueVector(graph.layout)
@@ -133,22 +151,88 @@ def on_places(
     )
 
 
+def place_stderr(
+    domain: Domain,
+    measured: Measurements,
+    controls: Sequence[BoundControl],
+    region: Clique,
+    asked: Clique,
+) -> Buffer | None:
+    """The standard error of each cell of a table at levels by least squares on the tree, before non-negativity; None where there
+    is no tree, or the region that holds everything measured does not hold the table.
+    """
+    tree = read_tree(domain, measured, controls)
+    named = domain.named(asked)
+    clique = domain.clique(named)
+    if tree is None or not {*clique, tree.attribute} <= set(region):
+        return None
+    others = tuple(a for a in region if a != tree.attribute)
+    if not all(set(c) <= set(region) for c in measured.cliques):
+        return None
+    at = next((a for a in named if domain.clique(a) == (tree.attribute,)), None)
+    level = domain.levels.get(at) if at is not None else None
+    if any(a in domain.levels for a in named if a != at) or (level and level not in tree.levels):
+        return None
+    problem = PlaceProblem(
+        tree.places,
+        domain.shape_of(others),
+        [_query(tree, domain.sizes, others, m) for m in measured if m.clique],
+        [_range(tree, domain, others, c) for c in controls if c.exact],
+        solved=False,
+    )
+    subset = tuple(others.index(a) for a in clique if a != tree.attribute)
+    spread = problem.cell_stderr(tree.level_of(clique, level), subset)
+    shape = [len(spread) if a == at else 1 for a in named]
+    table = np.broadcast_to(spread.reshape(shape), domain.shape_of(named))
+    return table.transpose([named.index(a) for a in asked])
+
+
 def _query(tree: Tree, sizes: Mapping[str, int], others: Clique, m: BoundMeasurement) -> PlaceQuery:
     """A measurement as rows of values, one for each place of its level."""
     levels = m.query.levels if isinstance(m.query, Coarsened) else (None,) * len(m.clique)
     subset = tuple(others.index(a) for a in m.clique if a != tree.attribute)
+    read = list(zip(m.clique, levels, strict=True))
+    groups = _groups([(sizes[a], v) for a, v in read if a != tree.attribute])
     if tree.attribute not in m.clique:
-        return PlaceQuery(0, subset, m.values.reshape(1, -1), m.stddev)
+        return PlaceQuery(0, subset, m.values.reshape(1, -1), m.stddev, groups)
     axis = m.clique.index(tree.attribute)
     level = tree.level_of(m.clique, levels[axis])
     places = tree.places.count(level)
-    before = prod(sizes[a] for a in m.clique[:axis])
+    before = prod(sizes[a] if v is None else v.size for a, v in read[:axis])
     values = np.moveaxis(m.values.reshape(before, places, -1), 1, 0).reshape(places, -1)
-    return PlaceQuery(level, subset, values, m.stddev)
+    return PlaceQuery(level, subset, values, m.stddev, groups)
 
 
-def _fits(state: PlaceState, tree: Tree, shape: tuple[int, ...]) -> bool:
-    return state.v.size == tree.places.leaves * prod(shape)
+def _groups(axes: Sequence[tuple[int, Level | None]]) -> NDArray[np.int64] | None:
+    """For each cell of a marginal its cell at these levels; None where no axis is read at one."""
+    if all(v is None for _, v in axes):
+        return None
+    found = np.zeros(1, np.int64)
+    for size, level in axes:
+        units = np.arange(size) if level is None else level.units
+        found = (found[:, None] * (int(units.max()) + 1) + units).reshape(-1)
+    return found
+
+
+def _range(tree: Tree, domain: Domain, others: Clique, control: BoundControl) -> PlaceRange:
+    """A control as rows of ranges, one for each place of its level."""
+    clique = domain.clique(control.named)
+    subset = tuple(others.index(a) for a in clique if a != tree.attribute)
+    level, axis = 0, None
+    if tree.attribute in clique:
+        axis = clique.index(tree.attribute)
+        level = tree.level_of(clique, domain.levels.get(control.named[axis]))
+    places = tree.places.count(level)
+    ends = [
+        (end if axis is None else np.moveaxis(end, axis, 0)).reshape(places, -1)
+        for end in (control.low, control.high)
+    ]
+    return PlaceRange(level, subset, ends[0], ends[0] if control.exact else ends[1])
+
+
+def _fits(state: PlaceState, tree: Tree, shape: tuple[int, ...], copied: list[int]) -> bool:
+    here = [v.size for v in state.copies]
+    return state.v.size == tree.places.leaves * prod(shape) and here == copied
 
 
 def _of_the_total(loss: SquaredLoss) -> float:

@@ -2,7 +2,8 @@
 
 With a the least-squares point the loss is f(x) = f(a) + |x - a|^2 / 2 in the metric of the precisions, so that an iteration is
 z = max(v, 0), x = a + the solve with information rho (2z - v - a) at every leaf, v += 1.6 (x - z): one visit of each leaf
-(kernels/places.py). A check gives a lower bound and a feasible point: the roots' tables of x, shared out level by level.
+(kernels/places.py). A check gives a lower bound and a feasible point: the roots' tables of x, shared out level by level. Ranges
+and queries on sums of cells have copies of their marginals (place_copies.py).
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer
+from consilience.errors import MeasurementError
 from consilience.kernels import places as kernels
-from consilience.kernels.place_sharing import rake_rows, share_down
+from consilience.kernels.place_sharing import LAST_RAKES, MOST_RAKES, rake_rows, share_down
 from consilience.kernels.threads import spread
 from consilience.loop import Check, Goal, iterate
 from consilience.progress import Progress
+from consilience.solvers.place_copies import copies_of
 from consilience.solvers.place_problem import Passes, PlaceProblem
 from consilience.solvers.places import PlaceQuery, PlaceRange, Places
 from consilience.status import CONVERGED, Status, out_of_iterations
@@ -30,16 +33,19 @@ PENALTY = 10.0
 """The first penalty, in units of a leaf's precision: thousands of leaves share one multiplier at the top, so it is large."""
 CHECK, MOST_CHANGES = 10, 20
 DEFAULT_ITERATIONS = 20_000
+CLOSE = 1e-12
+"""A range that is left by less of the total holds."""
 FLOOR = 1e-9
 """Losses below this are as good as zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlaceState:
-    """What a continued solve needs: the leaves' buffer in the order of the tree, and the penalty."""
+    """What a continued solve needs: the leaves' buffer in the order of the tree, the penalty, the buffers of copies."""
 
     v: Buffer
     rho: float
+    copies: tuple[Buffer, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,6 +96,10 @@ def fit_places(
     began = perf_counter()
     problem = PlaceProblem(places, shape, queries, controls, possible)
     if not nonnegative:
+        if problem.grouped or problem.free:
+            raise MeasurementError(
+                "the two-pass estimate takes whole marginals and exact controls, got sums of cells or ranges; leave them out"
+            )
         return unbounded_below(problem, began)
     return solve(problem, tolerance, iterations, state, progress, began)
 
@@ -117,9 +127,11 @@ def solve(
         progress=progress,
     )
     last = run.state
+    if last.violation > CLOSE * problem.total:
+        last.certify(LAST_RAKES)
     found = PlaceSolution(
         problem.order.back(last.out, problem.last), last.objective, min(last.bound, last.objective), last.violation,
-        run.iterations, perf_counter() - began, run.status, PlaceState(last.v, last.rho),
+        run.iterations, perf_counter() - began, run.status, last.state,
     )  # fmt: skip
     if iterations is not None and found.gap <= tolerance:
         return replace(found, status=CONVERGED)
@@ -142,12 +154,22 @@ class _Working:
         self.changes = 0
         self.shared = [np.empty_like(x) for x in problem.a[:-1]]
         self.ranges = problem.ranges()
+        self.copies = copies_of(problem, None if warm is None else warm.copies)
         self.weigh(first_penalty(problem) if warm is None else warm.rho)
         self._sum_leaves()
 
+    @property
+    def state(self) -> PlaceState:
+        return PlaceState(self.v, self.rho, tuple(copy.v for copy in self.copies))
+
     def weigh(self, rho: float) -> None:
         self.rho = rho
-        self.gains = self.problem.gains(rho)
+        more = None
+        if self.copies:
+            more = [np.zeros_like(p) for p in self.problem.precision]
+            for copy in self.copies:
+                more[copy.level] += copy.penalty(rho)
+        self.gains = self.problem.gains(rho, more)
 
     @property
     def leaves(self) -> kernels.Leaves:
@@ -167,8 +189,23 @@ class _Working:
     def _sum_leaves(self) -> None:
         self._sweep(0.0)
 
+    def _solve(self) -> None:
+        """The passes above the leaves, with what ranges tell."""
+        extra = None
+        if self.copies:
+            extra = [np.zeros_like(x) for x in self.shared]
+            for copy in self.copies:
+                extra[copy.level] += copy.information(self.rho)
+            for level in {copy.level for copy in self.copies}:
+                self.problem.operate(
+                    extra[level], np.arange(len(extra[level])), self.gains.own[level]
+                )
+        self.passes.run(self.gains, extra)
+
     def step(self) -> None:
-        self.passes.run(self.gains)
+        self._solve()
+        for copy in self.copies:
+            copy.step(self.passes.est[copy.level], self.rho, RELAX)
         self._sweep(RELAX)
 
     def rescale(self, factor: float) -> None:
@@ -176,32 +213,52 @@ class _Working:
         spread(
             kernels.rescale, len(self.v), self.v.size, 1.0 / factor, self.v, self.problem.mask
         )  # fmt: skip
+        for copy in self.copies:
+            copy.rescale(self.rho, factor)
         self.weigh(self.rho * factor)
         self._sum_leaves()
 
     # -- the check ------------------------------------------------------------------------------------------
 
-    def certify(self) -> tuple[float, float]:
-        """Set objective, bound, violation and the feasible tables; the two residuals."""
+    def certify(self, rakes: int = MOST_RAKES) -> tuple[float, float]:
+        """Set objective, bound, violation and the feasible tables; the two residuals. rakes: rounds to meet ranges in."""
         problem = self.problem
-        self.passes.run(self.gains)
-        worst = self._share_above()
+        self._solve()
+        push, along, held = self._push()
+        worst = self._share_above(rakes)
         stats = np.empty((problem.count(problem.last - 1), kernels.STATS))
         spread(
             kernels.certify, len(stats), self.v.size, self.rho, RELAX, self.leaves, self.passes.left[-1],
-            np.zeros((0, problem.cells)), self.shared[-1], self.ranges[-1], problem.components.averages, stats,
+            push, self.shared[-1], self.ranges[-1], rakes, problem.components.averages, stats,
         )  # fmt: skip
         primal, dual, slope, term, _, _, energy, _ = stats.sum(axis=0).tolist()
         self.violation = max(worst, float(stats[:, 7].max()))
         self.objective = problem.least + 0.5 * (energy + self._energy_above())
-        bound = problem.least + 0.5 * slope + term
+        for copy in self.copies:
+            sums = problem.components.sums(self.shared[copy.level], copy.subset)
+            self.objective += copy.value(sums)
+        bound = problem.least + 0.5 * (slope + along) + term + held
         lowest = float(stats[:, 4].min())
         if lowest < 0.0:
             bound += lowest * self._most_mass()
         self.bound = max(self.bound, bound)
         return sqrt(primal), sqrt(dual)
 
-    def _share_above(self) -> float:
+    def _push(self) -> tuple[Buffer, float, float]:
+        """What copies add to the bound: on all leaves below each parent of leaves, along x - a, and without x."""
+        problem, along, held = self.problem, 0.0, 0.0
+        if not self.copies:
+            return np.zeros((0, problem.cells)), along, held
+        push = [np.zeros_like(x) for x in self.shared]
+        for copy in self.copies:
+            cells, more, rest = copy.bound(self.passes.est[copy.level], self.rho)
+            push[copy.level] += cells
+            along, held = along + more, held + rest
+        for level in range(1, problem.last):
+            push[level] += push[level - 1][problem.order.parent[level]]
+        return push[-1], along, held
+
+    def _share_above(self, rakes: int) -> float:
         """Feasible tables of every level above the leaves, from the roots down; the largest distance to a range."""
         problem, order, worst = self.problem, self.problem.order, 0.0
         for l, shared in enumerate(self.shared):
@@ -211,11 +268,11 @@ class _Working:
             many = len(shared) if l == 0 else len(self.shared[l - 1])
             off = np.zeros(many)
             if l == 0:
-                rake_rows(0, many, shared, problem.room[0], self.ranges[0], off)
+                rake_rows(0, many, shared, problem.room[0], self.ranges[0], rakes, off)
             else:
                 spread(
                     share_down, many, shared.size, order.first[l - 1], self.shared[l - 1], shared,
-                    problem.room[l], self.ranges[l], off,
+                    problem.room[l], self.ranges[l], rakes, off,
                 )  # fmt: skip
             worst = max(worst, float(off.max()))
         return worst

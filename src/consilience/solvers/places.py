@@ -81,6 +81,10 @@ class Places:
             return np.add.reduceat(leaves, starts, axis=0)
         return np.add.reduceat(leaves[order], starts, axis=0)
 
+    def deeper(self) -> Places:
+        """The same tree with each leaf repeated below itself."""
+        return Places(self.roots, [*self.parents, np.arange(self.leaves)])
+
     def repeated(self, times: int) -> Places:
         """So many copies of the tree side by side: a forest."""
         counts = [self.count(l) for l in range(self.last)]

@@ -1,4 +1,5 @@
-"""QueryCopy: all that is measured of one clique through queries, carried by a table of its own in splitting.
+"""QueryCopy: all that is measured of one clique through queries, carried by a table of its own in splitting. RangeCopy: the same
+for sums of cells that are known to lie in ranges.
 
     w/2 sum_j share_j ||Q_j z - y_j||^2 in probability scale, and its prox: that plus penalty/2 ||z - v||^2, minimised over z
 
@@ -16,8 +17,8 @@ from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg, splu
 
-from consilience.domain import Buffer, Clique
-from consilience.measurements import BoundMeasurement, Coarsened, Query
+from consilience.domain import Buffer, Clique, Domain
+from consilience.measurements import BoundControl, BoundMeasurement, Coarsened, Query
 from consilience.measurements.queries import Identity, Sparse
 
 DENSE_CELLS = 3000
@@ -147,3 +148,29 @@ def make_copies(rest: Iterable[BoundMeasurement], total: float) -> tuple[QueryCo
     for m in rest:
         grouped.setdefault(m.clique, []).append(m)
     return tuple(QueryCopy(group, total) for group in grouped.values())
+
+
+class RangeCopy:
+    """A control on the cells of one clique, or on their sums by levels: the closest table whose sums lie between its ends."""
+
+    stiffness, work = 1.0, 0.0
+
+    def __init__(self, domain: Domain, control: BoundControl, total: float) -> None:
+        self.clique: Clique = domain.clique(control.named)
+        self.cells = domain.size(self.clique)
+        self.weight = 1.0
+        levels = tuple(domain.levels.get(a) for a in control.named)
+        shape = domain.shape_of(self.clique)
+        self._sums = Coarsened(shape, levels, Identity(control.low.size))
+        self._share = 1.0 / self._sums.apply(np.ones(self.cells))
+        self.low, self.high = control.low.reshape(-1) / total, control.high.reshape(-1) / total
+
+    def prox(self, v: Buffer, penalty: float) -> Buffer:
+        sums = self._sums.apply(v)
+        return v + self._sums.adjoint((np.clip(sums, self.low, self.high) - sums) * self._share)
+
+    def value(self, z: Buffer) -> float:
+        return 0.0
+
+    def line(self, x: Buffer, d: Buffer) -> tuple[float, float, float]:
+        return 0.0, 0.0, 0.0

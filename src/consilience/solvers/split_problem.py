@@ -4,12 +4,13 @@
 
 x lives on the regions without parents, the *roots*. Consistency and the quadratic are handled together in closed form
 (`projection.py`), non-negativity and any further separable term g_r cell by cell (`split_iteration.py`). A
-clique measured through queries gets a second copy of its table that carries them (`query_copy.py`).
+clique measured through queries gets a second copy of its table that carries them (`query_copy.py`); so do controls, but for
+exact tables of attributes, which consistency itself meets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,18 +22,22 @@ from consilience.domain.moves import cells_of, move
 from consilience.domain.rows import starts
 from consilience.errors import LossError, RegionGraphError
 from consilience.kernels import cells as kernels
-from consilience.measurements import SquaredLoss
+from consilience.measurements import BoundControl, SquaredLoss
 from consilience.measurements.evidence import Evidence
 from consilience.regions.lattice import alike
 from consilience.regions.region_graph import RegionGraph
 from consilience.regions.ties import Ties
 from consilience.regions.wiring import engine_order, engine_ranks
+from consilience.solvers.controls import controlled, with_masks
 from consilience.solvers.feasible import masks_of
-from consilience.solvers.query_copy import QueryCopy, make_copies
+from consilience.solvers.query_copy import QueryCopy, RangeCopy, make_copies
 
 MEASURED, UNMEASURED = 0.12, 0.03
 """Penalty of a table over the weight of its data, per root of its cells (at least one where it is measured): the more cells,
 the more of them are kept at zero. Three times as much or as little costs at most twice the iterations and changes nothing."""
+PINNED = 1e9
+"""Weight of an exact table in the means of consistent points, over the largest of the others: what is left of it is mended at
+the end, and every bound holds whatever is left."""
 TABLES = 1 << 15
 """Tables that a step over whole buffers makes copies of at a time."""
 
@@ -102,6 +107,7 @@ class SplitProblem:
         possible: Mapping[Clique, Buffer] | None = None,
         absolute: bool = False,
         structure: Structure | None = None,
+        controls: Sequence[BoundControl] = (),
     ) -> None:
         missing = graph.first_unsupported(loss.cliques)
         if missing is not None:
@@ -116,8 +122,14 @@ class SplitProblem:
         self.root_cliques = graph.root_cliques
         self.count = len(self.root_cliques)
         places = self.root_cliques.find(part.targets.cliques)
+        self.controls = tuple(controls)
+        pinned = [c for c in controls if c.exact and not self._coarse(c)]
         below = part.targets.cliques.take(np.flatnonzero(places < 0))
-        self.copies: tuple[QueryCopy, ...] = make_copies(part.rest, loss.total)
+        below = Cliques.of(self.domain, [*below, *(c.named for c in pinned)]).distinct(empty=False)
+        self.copies: tuple[QueryCopy | RangeCopy, ...] = (
+            *make_copies(part.rest, loss.total),
+            *(RangeCopy(self.domain, c, loss.total) for c in controls if c not in pinned),
+        )
         needed = (graph, below, tuple(c.clique for c in self.copies))
         if structure is None or not structure.serves(*needed):
             structure = Structure(*needed, Ties.of(*needed))
@@ -126,11 +138,12 @@ class SplitProblem:
         self.cells = self.ties.roots.length
         self.mode = np.full(len(self.ties.roots.at), kernels.NONNEGATIVE, np.int64)
         self._take_data(part.weights, part.targets, places)
-        self._take_zeros(possible or {})
+        self._take_zeros(with_masks(self.domain, possible or {}, controls))
         self.own = np.where(self.data > 0, self.data, self._typical())
         root = np.sqrt(self.ties.roots.cells)
         stiff = np.where(self.data > 0, np.maximum(MEASURED * root, 1.0), UNMEASURED * root)
         self.stiffness = stiff * self.own
+        self._pin(pinned)
         self.slope = np.zeros(len(self.data))
         if absolute:
             self._take_absolute(bool(possible))
@@ -150,7 +163,8 @@ class SplitProblem:
 
     def _take_data(self, weights: Buffer, targets: CliqueVector, places: NDArray[np.int64]) -> None:
         """Targets and weights of the roots, and those of the nodes below them."""
-        self.scale = float(weights.max()) if len(weights) else max(c.weight for c in self.copies)
+        queries = [c for c in self.copies if isinstance(c, QueryCopy)]
+        self.scale = float(weights.max()) if len(weights) else max(c.weight for c in queries)
         weights = weights / self.scale
         self.data = np.zeros(len(self.ties.roots.at))
         mine, lower = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
@@ -164,7 +178,7 @@ class SplitProblem:
         self.below = Below(
             nodes, weights[lower], values, at, cells_of(self.ties.nodes.at[nodes], counts)
         )
-        for copy in self.copies:
+        for copy in queries:
             copy.weight /= self.scale
         self.constant /= self.scale
 
@@ -185,15 +199,45 @@ class SplitProblem:
         """Tables `which` of a vector, the roots' in their order, as a buffer of root cells."""
         return self._entered(vector, which, self.ties.roots.at[: self.count], self.cells)
 
+    def _pin(self, exact: list[BoundControl]) -> None:
+        """`pinned`: nodes whose tables are public, as if measured with next to no noise."""
+        targets = (
+            CliqueVector.from_tables(self.domain, {c.named: c.low / self.loss.total for c in exact})
+            if exact
+            else CliqueVector(Layout(self.domain, Cliques.of(self.domain, [])))
+        )
+        every = np.arange(len(exact))
+        names = Cliques(self.domain, self._unranked(self.ties.nodes.members))
+        nodes = names.find(targets.cliques)
+        counts = self.ties.nodes.cells[nodes]
+        at = starts(counts)
+        values = self._entered(targets, every, at[:-1], int(at[-1]))
+        heavy = PINNED * float(max(self.stiffness.max(), self.data.max(), 1.0))
+        self.pinned = Below(
+            nodes,
+            np.full(len(exact), heavy),
+            values,
+            at,
+            cells_of(self.ties.nodes.at[nodes], counts),
+        )
+        for copy in self.copies:
+            if isinstance(copy, RangeCopy):
+                copy.weight = MEASURED * self._typical() * float(np.sqrt(copy.cells))
+
     def node_means(self) -> tuple[Buffer, Buffer]:
-        """(base, base_share) of a `Projection`: what measurements below the roots say about the nodes' means."""
-        nodes, inner, below = self.ties.nodes, self.ties.inner, self.below
+        """(base, base_share) of a `Projection`: what is known below the roots says about the nodes' means."""
+        nodes = self.ties.nodes
         base, share = np.zeros(nodes.length), np.zeros(len(nodes.at))
-        if not len(below):
-            return base, share
+        for known in (self.below, self.pinned):
+            if len(known):
+                self._add_means(known, base, share)
+        return base, share
+
+    def _add_means(self, below: Below, base: Buffer, share: Buffer) -> None:
+        nodes, inner = self.ties.nodes, self.ties.inner
         weight = np.repeat(below.weights, np.diff(below.at))
-        base[below.cells] = weight * below.values
-        share[below.nodes] = below.weights
+        base[below.cells] += weight * below.values
+        share[below.nodes] += below.weights
         which = np.zeros(len(nodes.at), np.int64)
         which[below.nodes] = np.arange(len(below))
         measured = np.zeros(len(nodes.at), bool)
@@ -209,13 +253,15 @@ class SplitProblem:
             cells = nodes.at[pairs[e, 1]][:, None] + np.arange(summed.shape[1])
             np.add.at(base, cells, weight[e][:, None] * summed)
         np.add.at(share, pairs[:, 1], weight)
-        return base, share
+
+    def _coarse(self, control: BoundControl) -> bool:
+        return any(a in self.domain.levels for a in control.named)
 
     def _take_zeros(self, possible: Mapping[Clique, Buffer]) -> None:
         """`allowed` says which cells of the regions may hold mass, None for all; `extra` the same for the roots."""
         self.extra = self.y
         self.allowed: CliqueVector | None = None
-        if not possible:
+        if not possible and not self.controls:
             if self.copies:
                 self.extra = np.zeros(self.cells)
                 self.mode[self.count :] = kernels.GIVEN
@@ -230,7 +276,7 @@ class SplitProblem:
 
     def _take_absolute(self, zeros: bool) -> None:
         """sqrt(2) N / stddev |x - y| instead of N^2 / (2 stddev^2) (x - y)^2."""
-        if self.copies or len(self.below) or zeros or self.constant != 0.0:
+        if self.copies or self.controls or len(self.below) or zeros or self.constant != 0.0:
             raise LossError(
                 "the absolute likelihood takes each region without parents measured plainly and once, and nothing else; "
                 "use prox_pgm with an AbsoluteLoss"
@@ -239,6 +285,11 @@ class SplitProblem:
         self.extra = self.y.copy()
         self.mode[self.data > 0] = kernels.ABSOLUTE
         self.data = np.zeros_like(self.data)
+
+    def keep_controls(self, tau: CliqueVector) -> tuple[CliqueVector, float]:
+        """Consistent tables next to tau that meet the controls, and the violation left."""
+        assert self.allowed is not None
+        return controlled(self.graph, tau, self.allowed, self.controls, self.loss.total)
 
     def first(self) -> Buffer:
         """Start from the data where there are some, else from the uniform table; either is brought to mass one."""

@@ -6,7 +6,7 @@ loop, with what decides that it ends and the feasible point that it ends with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -15,7 +15,7 @@ import numpy as np
 from consilience.domain import Buffer, Clique, CliqueVector
 from consilience.errors import LossError
 from consilience.loop import Check, Goal, iterate
-from consilience.measurements import SquaredLoss
+from consilience.measurements import BoundControl, SquaredLoss
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.feasible import inner_point, respect
@@ -46,6 +46,7 @@ def splitting(
     tolerance: float = 1e-6,
     state: SplittingState | None = None,
     possible: Mapping[Clique, Buffer] | None = None,
+    controls: Sequence[BoundControl] = (),
     absolute: bool = False,
     progress: Progress | None = None,
 ) -> Solution:
@@ -61,7 +62,7 @@ def splitting(
             f"the splitting solver takes a SquaredLoss, got {type(loss).__name__}; use solver='prox'"
         )
     known = None if state is None else state.structure
-    problem = SplitProblem(graph, loss, possible, absolute, known)
+    problem = SplitProblem(graph, loss, possible, absolute, known, controls)
     return solve(problem, iterations, tolerance, state=state, progress=progress, began=began)
 
 
@@ -213,12 +214,15 @@ class _Splitting:
 def finish(iteration: SplitIteration, found: Certificate, tree: TreePoint | None = None) -> End:
     """The feasible point on every region; on a junction tree the better of two.
 
-    Where cells are impossible mixing with the uniform table will not do: they are emptied and sweeps restore consistency.
+    Where cells are impossible, or controls must hold, mixing with the uniform table will not do: cells are emptied and sweeps
+    restore consistency.
     """
     problem = iteration.problem
     graph, tau = problem.graph, feasible(problem, iteration.x, found.shrink)
     if problem.allowed is not None:
-        tau, violation = respect(graph, tau, problem.allowed, inner_point(graph, problem.allowed))
+        inner = inner_point(graph, problem.allowed)
+        keeps = None if not problem.controls else problem.keep_controls
+        tau, violation = respect(graph, tau, problem.allowed, inner, keeps)
         return End(tau, violation, problem.loss.bind(graph.layout).value_and_grad(tau.values)[0])
     objective = found.objective * problem.scale
     if tree is not None:

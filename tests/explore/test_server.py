@@ -24,6 +24,7 @@ QUESTIONS = [
     Asked("share(sex)", ("sex", "age")),
     Asked("difference(median(income), sex=female, sex=male)"),
     Asked(by=(NAMES[0], NAMES[1])),
+    Asked("mean(age)", ("grown up",), where='"grown up"=young|grown'),
 ]  # fmt: skip
 
 

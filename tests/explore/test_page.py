@@ -165,12 +165,12 @@ def test_two_groups_are_compared_with_the_error_of_their_difference(
     visit(tab, server.address + view(by="column 002", compare="sex", one="female", two="male"))
     expected = published.answer("difference(count(), sex=female, sex=male)", by=("column 002",))
     head, *rows = table(tab)
-    assert head[:5] == ["column 002", "female", "male", "difference", "± standard error"]
+    assert head[:5] == ["column 002", "female", "male", "difference", "told apart"]
     for row, value, low, high in zip(rows, expected.values, expected.low, expected.high, strict=True):  # fmt: skip
         assert first_number(row[3]) == pytest.approx(value, abs=0.51)
-        assert row[6] == ("≈ smaller than its error" if low <= 0 <= high else "yes")
+        assert row[4] == ("≈ smaller than its error" if low <= 0 <= high else "yes")
     assert tab.run("document.querySelectorAll('#chart .bar.within').length") == sum(
-        row[6].startswith("≈") for row in rows
+        row[4].startswith("≈") for row in rows
     )
 
 

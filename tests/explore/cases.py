@@ -11,6 +11,7 @@ from threading import Thread
 import consilience as cs
 from consilience.data.binned import Numeric
 from consilience.data.columns import Categorical
+from consilience.data.schema import Grouping
 from consilience.explore.server import Server
 from consilience.explore.view import View
 from consilience.privacy import SeededNoise
@@ -46,7 +47,10 @@ def schema_of(columns: int) -> cs.Schema:
         Categorical(f"column {i:03}", tuple("abcd"[: 2 + i % 3]), missing="a")
         for i in range(columns - len(first))
     )
-    return cs.Schema((*first, *rest), name="People <of> 2026")
+    grown = {"young": first[0].labels[:3], "grown": first[0].labels[3:]}
+    return cs.Schema(
+        (*first, *rest), groupings=(Grouping("grown up", "age", grown),), name="People <of> 2026"
+    )
 
 
 def release_of(place: Path, columns: int, *, pairs: bool, rows: int = 3000) -> Published:

@@ -165,13 +165,20 @@ def test_two_groups_are_compared_with_the_error_of_their_difference(
     visit(tab, server.address + view(by="column 002", compare="sex", one="female", two="male"))
     expected = published.answer("difference(count(), sex=female, sex=male)", by=("column 002",))
     head, *rows = table(tab)
-    assert head[:5] == ["column 002", "female", "male", "difference", "± standard error"]
+    assert head[:5] == ["column 002", "female", "male", "difference", "told apart"]
     for row, value, low, high in zip(rows, expected.values, expected.low, expected.high, strict=True):  # fmt: skip
         assert first_number(row[3]) == pytest.approx(value, abs=0.51)
-        assert row[6] == ("≈ smaller than its error" if low <= 0 <= high else "yes")
+        assert row[4] == ("≈ smaller than its error" if low <= 0 <= high else "yes")
     assert tab.run("document.querySelectorAll('#chart .bar.within').length") == sum(
-        row[6].startswith("≈") for row in rows
+        row[4].startswith("≈") for row in rows
     )
+
+
+def test_one_level_of_a_column_at_a_time(tab: Browser, server: Server) -> None:
+    visit(tab, server.address + view(by=["grown up", "age", "sex"]))
+    assert tab.run("$('title').innerText") == "People by grown up, sex"
+    assert tab.run("$('problem').innerText") == ""
+    assert "age" not in tab.run("[...$('by1').options].map(o => o.value)")
 
 
 def test_filters_and_shares(tab: Browser, server: Server, published: Published) -> None:
@@ -265,7 +272,7 @@ def _look(tab: Browser, server: Server, columns: int, width: int) -> None:
         assert tab.run("document.documentElement.scrollWidth") <= width
         assert tab.run("document.querySelectorAll('#chart svg').length") > 0
     assert tab.run("$('question').open") is (width > 500)
-    assert tab.run("$('filter').options.length") == columns + 1
+    assert tab.run("$('filter').options.length") == columns + 2, "a hierarchy, and none"
     assert tab.run("window.broken") is None
     assert tab.run("document.querySelectorAll('main b, main img, #form b').length") == 0
     shown = tab.run("[...document.querySelectorAll('#table tbody th')].map(c => c.textContent)")
@@ -391,5 +398,6 @@ def test_an_export_leaves_out_what_is_too_large(published: Published, tmp_path: 
     left = export(published, "release/", tmp_path / "small", most=2000)
     assert len(left) > 30
     held = len(list((tmp_path / "small" / "answers").iterdir()))
-    whole = published.model.domain.attributes
-    assert held + len(left) == 1 + len(whole) + len(whole) * (len(whole) - 1) // 2
+    many = len(published.model.domain)
+    pairs = many * (many - 1) // 2 + (many - 1)  # the hierarchy goes with all but its own column
+    assert held + len(left) == 1 + many + 1 + pairs

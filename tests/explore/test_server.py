@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import urlencode
@@ -24,6 +27,7 @@ QUESTIONS = [
     Asked("share(sex)", ("sex", "age")),
     Asked("difference(median(income), sex=female, sex=male)"),
     Asked(by=(NAMES[0], NAMES[1])),
+    Asked("mean(age)", ("grown up",), where='"grown up"=young|grown'),
 ]  # fmt: skip
 
 
@@ -164,3 +168,17 @@ def test_export_refuses_a_folder_that_exists(published: Published, tmp_path: Pat
     done = run("explore", published.path, "--export", tmp_path)
     assert done.exit_code == 2
     assert "must be a new folder" in done.stderr
+
+
+def test_the_command_serves_until_it_is_interrupted(published: Published) -> None:
+    program = [str(Path(sys.executable).parent / "consilience"), "explore", str(published.path)]
+    with subprocess.Popen([*program, "--json"], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        said = "".join(iter(running.stdout.readline, "}\n")) + "}"
+        port = int(json.loads(said)["page"].rstrip("/").rpartition(":")[2])
+        line = HTTPConnection("127.0.0.1", port, timeout=30)
+        line.request("GET", "/answer.json?by=sex")
+        assert json.loads(line.getresponse().read())["labels"] == [["female"], ["male"]]
+        line.close()
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=60) == 0

@@ -214,6 +214,7 @@ def test_trust_says_what_an_answer_rests_on() -> None:
     assert (apart.verdict, apart.linked, apart.links) == ("assumed", False, ())
     assert str(apart) == "a x d: assumed independent: a, d"
     assert str(model.basis(("a", "c", "d"))) == "assumed independent: a-c, d"
+    assert str(model.basis("d")) == "assumed uniform: nothing about d was measured"
     assert apart.entropy_gap == pytest.approx(0.0, abs=1e-9)
     assert apart.stderr is None
 

@@ -233,7 +233,7 @@ const legendOf = (grid, kind, scale) => {
   if (kind === "heat") {
     const ramp = make("span", { class: "ramp" }), fill = shade(grid, scale), [least, most] = scale;
     ramp.style.background = `linear-gradient(to right, ${[0, 0.25, 0.5, 0.75, 1].map((t) => `rgb(${fill(least + t * (most - least))})`).join(",")})`;
-    parts.push(brief(least, grid.unit), ramp, brief(most, grid.unit), make("span", {}, "bar at the foot: the interval, on this scale"));
+    parts.push(brief(least, grid.unit), ramp, brief(most, grid.unit), ...(everything(grid).some((n) => n && n.low !== null) ? [make("span", {}, "bar at the foot: the interval, on this scale")] : []));
   }
   return parts.length ? [make("div", { class: "legend" }, ...parts)] : [];
 };

@@ -20,7 +20,6 @@ from consilience.progress import Progress, Step, quiet
 from consilience.release import Published
 from consilience.release.conditions import quoted
 from consilience.release.folder import new_folder
-from consilience.release.questions import askable
 from consilience.report.page import script_json
 
 MOST_NUMBERS = 400_000
@@ -57,7 +56,7 @@ def _within(view: View, most: int) -> tuple[list[Clique], list[Clique]]:
     """(families of columns that are held, those that are not): the smallest first while there is room."""
     labels = view.published.labels
     sized = []
-    for by in dict.fromkeys(_families(view.published)):
+    for by in dict.fromkeys(_families(view)):
         cells = 1
         for name in by:
             cells *= len(labels[name])
@@ -74,30 +73,27 @@ def _within(view: View, most: int) -> tuple[list[Clique], list[Clique]]:
     return held, left
 
 
-def _families(published: Published) -> Iterator[Clique]:
-    model, names = published.model, [a.name for a in askable(published.schema)]
+def _families(view: View) -> Iterator[Clique]:
+    published, of = view.published, view.of
     yield ()
-    yield from ((name,) for name in names)
+    yield from ((name,) for name in of)
     for entry in published.facts["tables"]:
-        yield model.domain.named(entry["attributes"])
-    of = {a.name: a.of for a in askable(published.schema)}
-    yield from (p for p in combinations(names, 2) if of[p[0]] != of[p[1]] and model.in_model(p))
+        yield published.model.domain.named(entry["attributes"])
+    pairs = combinations(of, 2)
+    yield from (p for p in pairs if of[p[0]] != of[p[1]] and published.model.in_model(p))
 
 
 def _asks(view: View, by: Clique) -> tuple[str, ...]:
     """Counts, shares of everybody, of each row and of each column; of a column of numbers its mean and median."""
+    model, bases = view.published.model, {view.of[name] for name in by}
     numbers = [
         a.name
-        for a in askable(view.published.schema)
-        if a.numbers and a.name not in by and _known(view.published, (*by, a.name))
+        for a in view.askable
+        if a.numbers and a.name not in bases and model.in_model({*bases, a.name})
     ]
     within = {1: ("share()",), 2: ("share()", *(f"share({_word(n)})" for n in by))}.get(len(by), ())
     of = [f"{kind}({_word(n)})" for n in numbers for kind in ("mean", "median")]
     return ("", *within, *(of if len(by) < 2 else ()))
-
-
-def _known(published: Published, names: Clique) -> bool:
-    return published.model.in_model(names)
 
 
 def _word(name: str) -> str:

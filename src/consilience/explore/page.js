@@ -238,6 +238,7 @@ const offer = (select, names, chosen, none) => {
   select.replaceChildren(...(none === undefined ? [] : [make("option", { value: "" }, none)]), ...listed);
   if (!names.includes(chosen)) select.value = none === undefined ? names[0] ?? "" : "";
 };
+const baseOf = (name) => columns.get(name).of;
 const labelsOf = (name) => columns.get(name)?.labels ?? [];
 const picker = (name, chosen, remove, change) => {
   const all = labelsOf(name), id = `pick-${name}-${remove ? "f" : "s"}`.replace(/\W/g, "_") + facts.columns.findIndex((c) => c.name === name);
@@ -278,7 +279,8 @@ const fill = () => {
   }
   [0, 1, 2].forEach((d) => {
     const select = $("by" + d);
-    offer(select, names.filter((n) => n === s.by[d] || (!s.by.includes(n) && n !== s.compare)), s.by[d] ?? "", d ? "none" : "everybody");
+    const taken = new Set([...s.by.filter((_, other) => other !== d), s.compare].filter(Boolean).map(baseOf)); // one level of a column at a time
+    offer(select, names.filter((n) => n === s.by[d] || !taken.has(baseOf(n))), s.by[d] ?? "", d ? "none" : "everybody");
     select.disabled = d > s.by.length;
   });
   $("swap").disabled = s.by.length < 2;
@@ -287,7 +289,7 @@ const fill = () => {
     return picker(entry[0], chosen, () => { state.where = state.where.filter((e) => e !== entry); fill(); $("filter").focus(); show(true); }, () => { entry[1] = chosen.labels; show(true); });
   }));
   offer($("filter"), names.filter((n) => !s.where.some(([w]) => w === n)), "", "choose a column");
-  offer($("compare"), names.filter((n) => labelsOf(n).length > 1 && !s.by.includes(n)), s.compare, "none");
+  offer($("compare"), names.filter((n) => labelsOf(n).length > 1 && !s.by.some((b) => baseOf(b) === baseOf(n))), s.compare, "none");
   document.querySelectorAll(".pick").forEach((p) => { p.hidden = !s.compare; });
   if (s.compare) { offer($("one"), labelsOf(s.compare), s.one); offer($("two"), labelsOf(s.compare), s.two); }
   if (!live) {
@@ -301,7 +303,7 @@ const fill = () => {
 // Whatever the address or the last choice says, a question that can be asked.
 const settle = (s) => {
   const numbers = facts.columns.filter((c) => c.numbers).map((c) => c.name);
-  s.by = distinct(s.by.filter((n) => columns.has(n))).slice(0, 3);
+  s.by = s.by.filter((n, d) => columns.has(n) && s.by.findIndex((b) => columns.has(b) && baseOf(b) === baseOf(n)) === d).slice(0, 3);
   s.where = s.where.filter(([n]) => columns.has(n)).map(([n, l]) => [n, labelsOf(n).filter((v) => l.includes(v))]);
   if (OF_NUMBERS.includes(s.measure) && !numbers.length) s.measure = "count";
   if (s.measure === "share") {
@@ -309,7 +311,7 @@ const settle = (s) => {
     s.is = labelsOf(s.of).filter((v) => s.is.includes(v));
     if (!s.is.length) s.is = labelsOf(s.of).slice(0, 1);
   } else if (OF_NUMBERS.includes(s.measure)) { if (!numbers.includes(s.of)) s.of = numbers[0]; } else if (s.measure !== "count") s.measure = "count";
-  if (!columns.has(s.compare) || s.by.includes(s.compare) || labelsOf(s.compare).length < 2) s.compare = "";
+  if (!columns.has(s.compare) || s.by.some((b) => baseOf(b) === baseOf(s.compare)) || labelsOf(s.compare).length < 2) s.compare = "";
   if (s.compare) {
     const all = labelsOf(s.compare);
     if (!all.includes(s.one)) s.one = all[0];

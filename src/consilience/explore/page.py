@@ -48,7 +48,7 @@ class Page:
             '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
             f'<style>{self.style}</style></head><body><a class="skip" href="#view">Skip to the numbers</a>'
             f'<header><h1 dir="auto">{title}</h1><p class="quiet">{escape(facts["people"])}, '
-            f"{len(facts['columns'])} columns. {escape(facts['mechanism'])}</p>{alarm}"
+            f"{sum(c['name'] == c['of'] for c in facts['columns'])} columns. {escape(facts['mechanism'])}</p>{alarm}"
             f'<section class="promise" aria-label="What is promised and what was spent">'
             f"<span><strong>{escape(facts['promise'])}</strong></span>{spent}{more}</section></header>"
             f"{_asset('form.html')}"

@@ -35,23 +35,25 @@ const listTable = (grid, items, caption, order, onOrder) => {
     button.addEventListener("click", () => onOrder({ key, down: order.key === key ? !order.down : key === "value" }));
     return make("th", { scope: "col", "aria-sort": way, class: key === "value" ? null : "label" }, button);
   };
-  const apart = grid.compared || (order.key === "value" && errors);
+  const apart = !grid.compared && order.key === "value" && errors;
   const heads = [...grid.names.map((name, i) => sorting(name, i)), ...(grid.groups ?? []).map((g) => heading(g)), sorting(grid.measure, "value")];
+  if (grid.compared) heads.push(heading("told apart"));
   if (errors) heads.push(heading("± standard error"), heading(`${Math.round(100 * level)} % interval`));
-  if (apart) heads.push(heading(grid.compared ? "told apart" : "from the row above"));
+  if (apart) heads.push(heading("from the row above"));
   if (bounds) heads.push(heading("bins leave open"));
   const body = items.slice(0, MOST).map((item, i) => {
     const { n } = item;
     const cells = [...item.labels.map((v, at) => (at ? make("td", { dir: "auto", class: "label" }, v) : rowHeading(v)))];
     for (const own of item.own ?? []) cells.push(numberCell(own, unit));
     cells.push(make("td", {}, shown(n.value, unit)));
-    if (errors) cells.push(make("td", {}, n.stderr === null ? "–" : "± " + shown(n.stderr, unit)), make("td", {}, n.low === null ? "–" : `${shown(n.low, unit)} to ${shown(n.high, unit)}`));
     if (grid.compared) {
       const within = n.low === null || (n.low <= 0 && n.high >= 0);
-      cells.push(make("td", { class: within ? "within" : "apart" }, n.low === null ? "not known" : within ? "≈ smaller than its error" : "yes"));
-    } else if (apart) {
+      cells.push(make("td", { class: within ? "within" : null }, n.low === null ? "not known" : within ? "≈ smaller than its error" : "yes"));
+    }
+    if (errors) cells.push(make("td", {}, n.stderr === null ? "–" : "± " + shown(n.stderr, unit)), make("td", {}, n.low === null ? "–" : `${shown(n.low, unit)} to ${shown(n.high, unit)}`));
+    if (apart) {
       const same = i > 0 && near(n, items[i - 1].n, level);
-      cells.push(make("td", { class: same ? "within" : "apart" }, i === 0 ? "" : same ? "≈ smaller than its error" : "told apart"));
+      cells.push(make("td", { class: same ? "within" : null }, i === 0 ? "" : same ? "≈ smaller than its error" : "told apart"));
     }
     if (bounds) cells.push(make("td", {}, `${shown(n.least, unit)} to ${shown(n.most, unit)}`));
     return make("tr", {}, ...cells);

@@ -59,6 +59,8 @@ class View:
 
     def __init__(self, published: Published, folder: str) -> None:
         self.published, self.folder = published, folder
+        self.askable = askable(published.schema)
+        self.of = {a.name: a.of for a in self.askable}
         self.lock, self.prepared = Lock(), Event()
         self.prepared.set()
         self.answered: dict[Asked, Answer] = {}
@@ -79,7 +81,7 @@ class View:
 
     def _inferred(self, asked: Asked) -> bool:
         question = read_question(self.published.schema, asked.ask, asked.by, asked.where)
-        return not self.published.model.in_model(question.columns)
+        return not self.published.model.in_model({self.of[name] for name in question.columns})
 
     def prepare(self) -> None:
         """Make ahead, beside everything else, what answers that nobody measured begin with; those wait for it."""
@@ -143,7 +145,7 @@ class View:
             "words": [],
             "version": version("consilience"),
             "level": LEVEL,
-            "columns": [vars(a) | {"labels": list(a.labels)} for a in askable(self.published.schema)],
+            "columns": [vars(a) | {"labels": list(a.labels)} for a in self.askable],
             "start": list(_first(self.published)),
         }  # fmt: skip
         if promise is not None:

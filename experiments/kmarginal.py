@@ -42,7 +42,7 @@ from common import RESULTS, Rows, data_folder
 
 import consilience as cs
 from consilience import mechanisms
-from consilience.privacy import Budget, SeededNoise
+from consilience.privacy import Budget, Rho, SeededNoise
 
 DELTA = 1e-5
 GROUP = "PUMA"
@@ -182,13 +182,16 @@ def score(target: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
 # -- designs ---------------------------------------------------------------------------------------
 
 
+def budget_of(epsilon: float) -> Budget:
+    return Budget(epsilon=epsilon, delta=DELTA, neighbours="add-remove")
+
+
 def ours(data: cs.Dataset, epsilon: float, seed: int, within: bool) -> cs.Dataset:
     rest = [a for a in data.domain if a != GROUP]
     cliques = (
         [(GROUP, *p) for p in combinations(rest, 2)] if within else combinations(data.domain, 2)
     )
-    budget = Budget(epsilon=epsilon, delta=DELTA, neighbours="add-remove")
-    ready = mechanisms.Auto(cs.Workload(data.domain, cliques)).calibrate(budget)
+    ready = mechanisms.Auto(cs.Workload(data.domain, cliques)).calibrate(budget_of(epsilon))
     model = ready(data, noise=SeededNoise(seed=seed)).model
     return model.sample(round(model.total), rng=seed)
 
@@ -207,16 +210,14 @@ def aim(data: cs.Dataset, epsilon: float, own: bool) -> cs.Dataset:
     }
     values = dp.option_domain(dp.atom_domain(T="i64"))
     options: dict[str, Any] = {} if own else {"estimator": adapter.estimator()}
-    log = np.log(1 / DELTA)
-    rho = float(
-        (np.sqrt(log + epsilon) - np.sqrt(log)) ** 2
-    )  # the usual conversion, a little loose
+    rho = budget_of(epsilon).capacity  # the same as ours: the tight conversion
+    assert isinstance(rho, Rho)
     mechanism, _, _ = dp.mbi.make_contingency_table(
         dp.lazyframe_domain([dp.series_domain(a, values) for a in sizes]),
         dp.frame_distance(dp.symmetric_distance()),
         dp.zero_concentrated_divergence(),
         d_in=[dp.polars.Bound(by=[], per_group=1)],
-        d_out=rho,
+        d_out=float(rho.value),
         keys={a: [*range(n - 1), None] for a, n in sizes.items()},
         algorithm=dp.mbi.AIM(queries=2, **options),
     )

@@ -297,7 +297,7 @@ def test_the_list_of_raw_exceptions_that_were_found(tmp_path: Path) -> None:
         lambda: cs.Budget(epsilon=5e-324, delta=1e-6, neighbours="replace-one"),
         lambda: SeededNoise(seed=1).select(np.array([2**64 - 1], np.uint64), 1, Epsilon(1)),  # type: ignore[arg-type]
         lambda: cs.Workload(DOMAIN, 3),  # type: ignore[arg-type]
-        lambda: cs.Measurement(3, [1, 2], stddev=1),  # type: ignore[arg-type]
+        lambda: cs.Measurement(3.5, [1, 2], stddev=1),  # type: ignore[arg-type]
         lambda: model().marginal(3),
         lambda: cs.reconstruct(DOMAIN, [cs.Measurement("a", [1e300, 6], stddev=1)]),
         lambda: HDMM(cs.Workload(DOMAIN, [("c",)])).calibrate(

@@ -274,7 +274,7 @@ def test_nists_score_of_what_auto_chooses_is_above_mst_and_aim() -> None:
             assert seeds == 5
             assert own - 3 * error > score, (design, epsilon)
             compared += 1
-    assert compared >= 4
+    assert compared >= 3
 
 
 def test_a_classifier_learns_more_from_our_rows_than_from_those_of_mst_and_aim() -> None:

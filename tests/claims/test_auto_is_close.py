@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 RESULTS = pathlib.Path(__file__).parents[2] / "experiments" / "results"
-MISSED = {("titanic", "2", "0.1"), ("msnbc", "2", "10"), ("fire", "3", "10"), ("msnbc", "3", "10")}
+MISSED = {("msnbc", "2", "10")}
 """Where another is closer by more than 2 %; docs/choosing.md says so."""
 
 
@@ -32,10 +32,10 @@ def test_auto_is_within_two_percent_of_the_closest_but_where_the_docs_say():
         k: max(ratio(d["auto"], v) for n, v in d.items() if n != "auto") for k, d in found.items()
     }
     assert {k for k, r in worst.items() if r > 1.02} == MISSED
-    assert max(worst.values()) < 1.35
+    assert max(worst.values()) < 1.05
 
 
 def test_auto_is_well_below_aim_where_aim_ends():
     ratios = [ratio(d["auto"], d["aim"]) for d in cells().values() if "aim" in d]
     assert len(ratios) >= 15
-    assert np.exp(np.mean(np.log(ratios))) < 0.85
+    assert np.exp(np.mean(np.log(ratios))) < 0.80

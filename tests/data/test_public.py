@@ -64,6 +64,9 @@ def test_a_release_keeps_them(tmp_path):
         assert county[0] >= 2 - 1e-9
         assert county[2] <= 3.5 + 1e-9
         assert model.total == 55
+    said = (tmp_path / "out" / "README.txt").read_text()
+    assert "not protected: sex by island, county." in said
+    assert made.facts["total"] == {"value": 55.0, "public": True}
 
 
 REFUSED = {

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from consilience.measurements import Exact
 from consilience.mechanisms import Calibrated, Mechanism, Release
 from consilience.model import Model, Rounding
 from consilience.privacy import Account, Budget, Cost
@@ -56,7 +57,7 @@ def release_facts(
         "private": noisy.private and not draft,
         "mark": noisy.mark if not draft or not noisy.private else READ_OFF,
         **({"read_off_the_data": list(draft)} if draft else {}),
-        **common_facts(model, public=noisy.total is not None),
+        **common_facts(model, public=noisy.total is not None or bool(exact_controls(model))),
         "mechanism": {
             "name": name_of(mechanism) or type(mechanism).__name__,
             "options": own_settings(mechanism),
@@ -85,8 +86,19 @@ def common_facts(model: Model, public: bool) -> dict[str, Any]:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "total": {"value": model.total, "public": public},
         **({} if model.rounding is None else {"whole": whole_facts(model.rounding)}),
+        **({"given": given} if (given := given_facts(model)) else {}),
         "versions": versions(),
     }
+
+
+def given_facts(model: Model) -> list[dict[str, Any]]:
+    """The marginals that were taken as public, which nothing protects."""
+    controls = () if model.fit is None else model.fit.controls
+    return [{"attributes": list(c.attributes), "exact": isinstance(c, Exact)} for c in controls]
+
+
+def exact_controls(model: Model) -> list[dict[str, Any]]:
+    return [given for given in given_facts(model) if given["exact"]]
 
 
 def whole_facts(made: Rounding) -> dict[str, Any]:
@@ -110,7 +122,9 @@ def readme(facts: dict[str, Any]) -> str:
         "" if total["public"] else " (estimated)"
     )
     said = README.format(rows=rows, version=facts["versions"]["consilience"], promise=promise)
-    return said + (WHOLE if "whole" in facts else "")
+    given = ", ".join(" by ".join(g["attributes"]) for g in facts.get("given", ()))
+    public = f"\nTaken as public, kept as given and not protected: {given}.\n" if given else ""
+    return said + (WHOLE if "whole" in facts else "") + public
 
 
 def budget_facts(budget: Budget) -> dict[str, Any]:

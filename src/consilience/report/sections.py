@@ -110,7 +110,13 @@ def privacy(subject: Subject, add: AddChart) -> str:
             "privacy, so whatever was promised when they were made noisy still holds, and nothing more."
         )
     parts = [paragraph(text) for text in in_words(promise)]
-    left = "".join(f"<li>{escape(text)}</li>" for text in not_promised(promise.neighbours))
+    controls = () if subject.model.fit is None else subject.model.fit.controls
+    given = [" by ".join(c.attributes) for c in controls]
+    unkept = not_promised(promise.neighbours)
+    if given:
+        words = f"Protection of what was given as public and is kept as given: {', '.join(given)}."
+        unkept = (words, *unkept)
+    left = "".join(f"<li>{escape(text)}</li>" for text in unkept)
     parts.append(f"<h3>What is not promised</h3><ul>{left}</ul>")
     rows: list[tuple[str, str]] = [
         ("neighbours", promise.neighbours.value),

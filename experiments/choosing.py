@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import resource
+import signal
 import time
 from itertools import combinations
 from pathlib import Path
@@ -90,9 +91,13 @@ def capped(cap: int, data: cs.Dataset, *words) -> dict:
     try:
         found = ours.recv()
     except EOFError:
-        found = {"cpu_seconds": cap, "status": "no end"}
+        found = None
     child.join()
-    return found
+    if found is None and child.exitcode not in (-signal.SIGXCPU, -signal.SIGKILL):
+        raise SystemExit(
+            f"the run of {words} must end or meet its cap, it died with {child.exitcode}"
+        )
+    return found or {"cpu_seconds": cap, "status": "no end"}
 
 
 def run(rows: Rows, given: argparse.Namespace) -> None:

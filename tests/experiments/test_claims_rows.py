@@ -286,3 +286,23 @@ def test_a_classifier_learns_more_from_our_rows_than_from_those_of_mst_and_aim()
             assert found[data, epsilon, "auto"][0] > area, (data, design)
             compared += 1
     assert compared >= 2
+
+
+def test_places_within_places_are_closer_than_least_squares_and_hold_the_truth() -> None:
+    """docs/hierarchies.md: every level but the root, blocks by more than a third, and what is missed no further than it says."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for row in rows_of("places.csv"):
+        cells = float(row["cells"])
+        found = sums.setdefault((row["known"], row["level"]), [0.0] * 4)
+        new = (
+            cells,
+            float(row["held"]),
+            cells * float(row["error"]),
+            cells * float(row["least_squares"]),
+        )
+        found[:] = [a + b for a, b in zip(found, new, strict=True)]
+    assert len(sums) == 8
+    for (known, level), (cells, held, ours, plain) in sums.items():
+        assert 0.88 <= held / cells <= 0.94, (known, level)
+        limit = {"block": 0.33, "county": 1.07}.get(level, 0.8)
+        assert ours <= limit * plain, (known, level)

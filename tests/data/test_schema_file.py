@@ -198,7 +198,10 @@ def column(text: str) -> str:
             column("type = 'date'\nfirst = 2020-01-02\nlast = 2020-01-02\nperiod = 'hour'"),
             "period of column 'x' must be one of year, quarter, month, week, day, got 'hour'",
         ),
-        (column("type = 'boolean'") + "\n[other]", "ignore, impossible, hierarchies, got 'other'"),
+        (
+            column("type = 'boolean'") + "\n[other]",
+            "ignore, impossible, hierarchies, controls, got 'other'",
+        ),
         (
             "ignore = ['x']\n" + column("type = 'boolean'"),
             "either declared or ignored, got both for 'x'",

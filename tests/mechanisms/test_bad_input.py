@@ -105,8 +105,12 @@ BUILDS = [
         BudgetError,
         "once, got one clique spelled twice",
     ),
-    (lambda M: M(WORKLOAD, weights="best"), BudgetError, "None, 'optimal' or a mapping"),
-    (lambda M: M(WORKLOAD, weights=[1, 2, 3, 4]), BudgetError, "None, 'optimal' or a mapping"),
+    (lambda M: M(WORKLOAD, weights="best"), BudgetError, "None, 'optimal', 'census' or a mapping"),
+    (
+        lambda M: M(WORKLOAD, weights=[1, 2, 3, 4]),
+        BudgetError,
+        "None, 'optimal', 'census' or a mapping",
+    ),
 ]
 
 

@@ -54,7 +54,8 @@ class LeastSquares(SplittingFit):
         object.__setattr__(self, "controls", tuple(self.controls))
         if (self.possible or self.controls) and self.solver == "prox":
             raise ConsilienceError(
-                "combinations that cannot occur need the splitting solver, and so do controls; leave out solver=, or both of them"
+                "combinations that cannot occur need the splitting solver; leave out solver= or possible= "
+                "(or controls=, which need it too)"
             )
 
     def solve(

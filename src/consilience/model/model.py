@@ -424,9 +424,7 @@ class Model:
     def _asked(self, attributes: str | Iterable[str]) -> Clique:
         order = names_of(attributes)
         if len(self.domain.named(order)) < len(order):
-            raise DomainError(
-                f"attributes must be distinct, got {order}; two levels of one are not"
-            )
+            raise DomainError(f"attributes must be distinct, got {order}; not two levels of one")
         return order
 
     def _question(self, attributes: str | Iterable[str], query: Query | Buffer | None) -> Question:

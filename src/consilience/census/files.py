@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow
-import pyarrow.compute
 import pyarrow.parquet
 from numpy.typing import NDArray
 
@@ -124,7 +123,10 @@ def subtrees(folder: Path, fips: str) -> Iterator[list[Units]]:
 
 def summary(folder: Path, fips: str) -> list[dict[str, Any]]:
     """What the files of a state hold, by level: units, how many were measured, numbers, and the variances of two questions."""
-    found = [{"level": n, "units": 0, "measured": 0, "numbers": 0, "total": set(), "detailed": set()} for n in LEVELS]  # fmt: skip
+    counts = {"units": 0, "measured": 0, "numbers": 0}
+    found: list[dict[str, Any]] = [
+        {"level": n, **counts, "total": set(), "detailed": set()} for n in LEVELS
+    ]
     for part in subtrees(folder, fips):
         for u in part:
             row, asked = found[u.level], np.zeros(len(u.codes), bool)
@@ -169,7 +171,7 @@ def _read(path: Path, columns: list[str], prefix: str | None) -> pyarrow.Table:
         missing = next((c for c in columns if c not in there), None)
         if missing is None:
             return pyarrow.parquet.read_table(
-                path, columns=columns, filters=filters, partitioning=None
+                path, columns=columns, filters=filters, partitioning=cast(Any, None)
             )
     except (pyarrow.ArrowException, OSError) as error:
         raise MeasurementError(
@@ -212,8 +214,9 @@ def _units(folder: Path, level: int, branch: str, prefix: str) -> Units:
 
 
 def _by_name(table: pyarrow.Table) -> Iterator[tuple[str, pyarrow.Table]]:
-    for name in pyarrow.compute.unique(table["query_name"]).to_pylist():
-        yield name, table.filter(pyarrow.compute.equal(table["query_name"], name))
+    names = np.array(table["query_name"].to_pylist(), dtype=str)
+    for name in np.unique(names).tolist():
+        yield name, table.filter(pyarrow.array(names == name))
 
 
 def _answers(path: Path, rows: pyarrow.Table, question: Question, codes: NDArray) -> Answers:
@@ -309,6 +312,6 @@ def _check_tree(levels: tuple[Units, ...]) -> None:
             if not np.array_equal(parents, above.codes):
                 odd = np.setxor1d(parents, above.codes)[0]
                 raise MeasurementError(
-                    f"every {LEVELS[u.level]} must lie in a {LEVELS[above.level]} and none may be empty, got {odd!r} on one side only"
+                    f"every {LEVELS[u.level]} must lie in a {LEVELS[above.level]}, none of which is empty, got {odd!r} in one file only"
                 )
         above = u

@@ -1,5 +1,6 @@
-"""Everything that is assumed about the bureau's files of redistricting persons, in one place. No real file was at hand: the layout
-rests on what published readers of the files do (docs/census.md).
+"""Everything that is assumed about the bureau's files of redistricting persons, in one place.
+
+No real file was at hand: the layout rests on what published readers of the files do (docs/census.md).
 
     US_Person_PL_PROD/<Level>.parquet/<DPQuery|Constraint>/State=<branch digit, FIPS>/<one file>.parquet
     state_totals.csv                                                        geocode,name,value

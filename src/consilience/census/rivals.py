@@ -1,4 +1,4 @@
-"""What else is made of such files, from the mathematics: the two-pass least-squares estimate, and a top-down one; errors by level.
+"""What else is made of such files, from the mathematics: a two-pass and a top-down estimate; errors by level.
 
 Two-pass: generalised least squares on the tree, negative cells and all, the state's total known. Top-down: from the state down,
 non-negative least squares of each parent's children given its whole-number table and their own measurements, then rounding that
@@ -7,8 +7,9 @@ keeps the parent's cells exactly and the children's totals within one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from consilience.measurements.controls import BoundControl
 from consilience.solvers.place_splitting import fit_places
 from consilience.solvers.places import PlaceQuery, PlaceRange, Places
 from consilience.solvers.rounding import round_table
+
+SHOWN = ("total", "hispanic * cenrace", "detailed")
 
 
 def tree_of(state: State) -> Places:
@@ -47,9 +50,7 @@ def queries_of(state: State, level: int, at: int, *, grouped: bool) -> list[Plac
 def two_pass(state: State) -> Buffer:
     """Blocks' tables. Here: without hhinstlevels, whose variance is hundreds of times that of detailed, and without bounds."""
     places = tree_of(state)
-    queries = [
-        q for l in range(len(NAMES)) for q in queries_of(state, l, l + 1, grouped=False)
-    ]
+    queries = [q for l in range(len(NAMES)) for q in queries_of(state, l, l + 1, grouped=False)]
     return fit_places(places, state.sizes, queries, _total(state), nonnegative=False).tables
 
 
@@ -101,7 +102,7 @@ def _rounded(found: Buffer, parents: np.ndarray, above: Buffer | None, state: St
     """Whole numbers, parent by parent: its cells are met exactly, the children's totals stay within one of what they were."""
     out = np.rint(found)
     for parent in range(int(parents.max()) + 1):
-        rows = np.flatnonzero(parents == parent) if above is None else np.arange(*np.searchsorted(parents, [parent, parent + 1]))  # fmt: skip
+        rows = np.flatnonzero(parents == parent)
         table = found[rows]
         if above is not None and len(rows) == 1:
             out[rows] = above[parent]
@@ -129,21 +130,21 @@ def _rounded(found: Buffer, parents: np.ndarray, above: Buffer | None, state: St
 def truth_of(state: State, truth: Truth) -> Buffer:
     """The true tables of the state's blocks, in its order."""
     if truth.sizes != state.sizes:
-        raise DataError(
-            f"the truth must have the files' table {state.sizes}, it has {truth.sizes}"
-        )
+        raise DataError(f"the truth must have the files' table {state.sizes}, it has {truth.sizes}")
     at = {b: i for i, b in enumerate(truth.blocks)}
     ends = [c[-layout.LAST :] for c in state.levels[-1].codes.tolist()]
     blocks = [e[:11] + e[12:] for e in ends]
     missing = next((b for b in blocks if b not in at), None)
     if missing is not None:
-        raise MeasurementError(f"the truth must have every block of the files, {missing!r} is not in it")
+        raise MeasurementError(
+            f"the truth must have every block of the files, {missing!r} is not in it"
+        )
     return truth.tables[[at[b] for b in blocks]].reshape(len(blocks), -1).astype(np.float64)
 
 
 def errors_by_level(
-    state: State, truth: Buffer, blocks: Mapping[str, Buffer], names: tuple[str, ...] = ("total", "hispanic * cenrace", "detailed")
-) -> list[dict]:  # fmt: skip
+    state: State, truth: Buffer, blocks: Mapping[str, Buffer], names: Sequence[str] = SHOWN
+) -> list[dict[str, Any]]:  # fmt: skip
     """Mean absolute error of a number, for each method, level and question, with the units' tables added up from the blocks'."""
     places, rows = tree_of(state), []
     questions = [q for q in QUESTIONS if q.name in names]
@@ -153,5 +154,6 @@ def errors_by_level(
             shaped = off.reshape(-1, *state.sizes)
             for q in questions:
                 away = tuple(i + 1 for i in range(4) if i not in q.axes)
-                rows.append({"method": method, "level": level, "query": q.name, "error": float(np.abs(shaped.sum(axis=away)).mean())})  # fmt: skip
+                mean = float(np.abs(shaped.sum(axis=away)).mean())
+                rows.append({"method": method, "level": level, "query": q.name, "error": mean})
     return rows

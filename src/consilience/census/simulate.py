@@ -1,4 +1,4 @@
-"""Files such as the bureau's from a table of blocks: its queries, its allocation, its noise, on tabulation tracts and block groups."""
+"""Files such as the bureau's from a table of blocks: its queries, its allocation and its noise."""
 
 from __future__ import annotations
 
@@ -176,8 +176,8 @@ def _write_state(
                 squared = layout.sigma_squared(share, question.shares[l])
                 noisy = noise.discrete_gaussian(exact[at], Sigma(sqrt(squared))).values
                 variance = layout.discrete_variance(float(squared))
-                words = dict(zip(layout.AXES, question.words(), strict=True))
-                parts.append(_rows(places[at], question.in_file, words, question.shape(tables.shape[1:]), noisy, variance))  # fmt: skip
+                shape = question.shape(tables.shape[1:])
+                parts.append(_rows(places[at], question.in_file, question.words(), shape, noisy, variance))  # fmt: skip
         if parts:
             _write(folder, name, layout.MEASURED, state, parts)
         progress(Step("simulating", l + 1, len(LEVELS)))
@@ -217,8 +217,8 @@ def _constraints(places: NDArray, facilities: Ints) -> pyarrow.Table:
     low = facilities.copy()
     low[:, 0] = 0
     high = facilities * layout.MOST_PER_UNIT
-    eight, words = (8, 1, 1, 1), dict(zip(layout.AXES, ("hhgq", "*", "*", "*"), strict=True))
-    nobody = dict(zip(layout.AXES, ("gqNursingTotal", "nonvoting", "*", "*"), strict=True))
+    eight, words = (8, 1, 1, 1), ("hhgq", "*", "*", "*")
+    nobody = ("gqNursingTotal", "nonvoting", "*", "*")
     zero = np.zeros((len(places), 1), np.int64)
     asked = (
         (layout.LOW, words, eight, low),
@@ -234,17 +234,18 @@ def _constraints(places: NDArray, facilities: Ints) -> pyarrow.Table:
 
 
 def _rows(
-    places: NDArray, name: str, words: dict[str, str], shape: Sequence[int], values: Ints, variance: float
+    places: NDArray, name: str, words: Sequence[str], shape: Sequence[int], values: Ints, variance: float
 ) -> pyarrow.Table:  # fmt: skip
     many, cells = values.shape
     at = np.arange(many + 1)
     lists = pyarrow.ListArray.from_arrays
+    shapes = np.tile(np.asarray(shape, np.int32), many)
     return pyarrow.table(
         {
             "geocode": pyarrow.array(places.tolist(), pyarrow.string()),
             "query_name": pyarrow.array([name] * many),
-            **{axis: pyarrow.array([word] * many) for axis, word in words.items()},
-            "query_shape": lists(pyarrow.array(at * 4, pyarrow.int32()), pyarrow.array(np.tile(np.asarray(shape, np.int32), many))),
+            **{axis: pyarrow.array([word] * many) for axis, word in zip(layout.AXES, words, strict=True)},
+            "query_shape": lists(pyarrow.array(at * 4, pyarrow.int32()), pyarrow.array(shapes)),
             "value": lists(pyarrow.array(at * cells, pyarrow.int32()), pyarrow.array(values.reshape(-1))),
             "variance": pyarrow.array(np.full(many, variance)),
         }

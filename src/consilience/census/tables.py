@@ -51,7 +51,7 @@ def schema_of(state: State) -> Schema:
 
 
 def measurements_of(state: State) -> list[Measurement]:
-    """Every answer. Units of one level may have been measured with different noise, or not at all: each noise is a measurement."""
+    """Every answer. Units of a level may have different noise, or were not measured: each noise is a measurement."""
     found = []
     for units, name in zip(state.levels, NAMES, strict=True):
         for q in QUESTIONS:
@@ -85,7 +85,7 @@ def controls_of(state: State) -> list[Control]:
     return [Bounds(("block", "hhgq"), low, high)] if low.any() or (high == 0).any() else []
 
 
-def masks_of(state: State) -> dict[tuple[str, ...], NDArray[np.bool_]]:
+def masks_of(state: State) -> dict[tuple[str, ...], Any]:
     found = {}
     if all(u.nobody for u in state.levels):
         found["hhgq", "votingage"] = np.ones((8, 2), bool)
@@ -102,9 +102,7 @@ def state_model(state: State, *, tolerance: float = TOLERANCE, progress: Progres
         possible=masks_of(state),
         controls=controls_of(state),
     )
-    return reconstruct(
-        schema_of(state).domain, measurements_of(state), state.total, fit, progress
-    )
+    return reconstruct(schema_of(state).domain, measurements_of(state), state.total, fit, progress)
 
 
 def published(state: State) -> list[tuple[str, ...]]:

@@ -15,10 +15,9 @@ from consilience.domain import Buffer
 from consilience.solvers.place_problem import PlaceProblem
 from consilience.solvers.places import PlaceQuery, PlaceRange
 
-
 OWN = 0.1
-"""The first penalty of a query on sums over its own precision, for a penalty of 1: that of cells begins at 10 leaves' precisions, so
-that both begin together. Far more than its precision, and a query that says little holds everything up.
+"""The first penalty of a query on sums over its own precision, where that of cells is 1: the latter begins at 10 leaves' precisions,
+so both begin together. Far more than its precision, and a query that says little holds everything up.
 """
 
 

@@ -71,7 +71,9 @@ def round_table(
     if lines is None:
         return _crossing(domain, clique, table, limits, levels_of(domain, clique))
     network = _Network.of(domain, clique, table, lines, total, held)
-    floor = np.floor(table + WHOLE).astype(np.int64)  # what is whole but for its last digits is no arc
+    floor = np.floor(table + WHOLE).astype(
+        np.int64
+    )  # what is whole but for its last digits is no arc
     nearest = network.tail.size <= PROGRAM
     carried = network.nearest() if nearest else network.rounded()
     floor.reshape(-1)[network.cells] += carried[: network.cells.size].astype(np.int64)

@@ -252,7 +252,7 @@ def _values(
         )
     given = np.array(rows["geocode"].to_pylist(), dtype=str)
     at = np.searchsorted(codes, given)
-    wrong = (at >= len(codes)) | (codes[np.minimum(at, len(codes) - 1)] != given)
+    wrong = ~np.isin(given, codes)
     if wrong.any():
         raise MeasurementError(
             f"every measured unit must be in the constraints, {given[wrong][0]!r} of {str(path)!r} is not"
@@ -312,6 +312,6 @@ def _check_tree(levels: tuple[Units, ...]) -> None:
             if not np.array_equal(parents, above.codes):
                 odd = np.setxor1d(parents, above.codes)[0]
                 raise MeasurementError(
-                    f"every {LEVELS[u.level]} must lie in a {LEVELS[above.level]}, none of which is empty, got {odd!r} in one file only"
+                    f"every {LEVELS[u.level]} must lie in a {LEVELS[above.level]} that has some, {odd!r} is in one file only"
                 )
         above = u

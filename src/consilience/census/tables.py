@@ -123,6 +123,8 @@ def write_state(
     """The release folder of a fitted state; what it says about itself."""
     schema = schema_of(state)
     errors, refits, why = chosen_method(model, errors)
+    if errors == "closed-form":  # which on trees has none for answers that are not whole tables
+        errors, why = "none", f"no standard errors: {why.partition(': ')[2]}"
     model = model.lasting(refits, progress)
     if whole:
         model = model.whole(progress)

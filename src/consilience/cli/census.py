@@ -88,7 +88,7 @@ def simulate_command(truth: Path, out: Path, seed: int | None, as_json: bool, qu
 @state_option
 @click.option(
     "--errors",
-    type=click.Choice(["auto", "closed-form", "bootstrap", "none"]),
+    type=click.Choice(["auto", "bootstrap", "none"]),
     default="auto",
     show_default=True,
     help="How standard errors are found.",

@@ -16,8 +16,8 @@ from consilience.solvers.place_problem import PlaceProblem
 from consilience.solvers.places import PlaceQuery, PlaceRange
 
 OWN = 0.1
-"""The first penalty of a query on sums over its own precision, where that of cells is 1: the latter begins at 10 leaves' precisions,
-so both begin together. Far more than its precision, and a query that says little holds everything up.
+"""The first penalty of a query on sums over its own precision, where that of cells is 1: the latter begins at 10
+leaves' precisions, so both begin together. Far more than its precision, and a query that says little holds everything up.
 """
 
 

@@ -237,3 +237,16 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
             enough = share["numbers"][kind] >= 1000
             assert not enough or 0.87 <= share[kind] <= 0.95, (key, kind, share[kind])
         assert 0.8 <= share["variation"] <= 1.3, key
+
+
+def test_census_files_cells_are_closest_at_every_level_and_half_of_least_squares_at_the_block() -> None:  # fmt: skip
+    found = table("census.csv", ["place", "query", "level", "method"], "error")
+    compared = 0
+    for place, query, level, method in found:
+        if (query, method) != ("detailed", "ours"):
+            continue
+        ours, least, down = (found[place, query, level, m][0] for m in ("ours", "two-pass least squares", "top-down"))  # fmt: skip
+        assert ours <= min(least, down), (place, level)
+        assert level != "block" or ours <= 0.5 * least
+        compared += 1
+    assert compared >= 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,14 @@ def test_top_down_keeps_its_promises(state: State, blocks: Path) -> None:
     assert found.sum() == state.total
     kinds = found.reshape(-1, *state.sizes).sum(axis=(2, 3, 4))
     assert kinds[state.levels[-1].high == 0].max(initial=0) == 0
+
+
+def test_without_a_public_total_it_is_estimated(state: State) -> None:
+    unknown = replace(state, total=None)
+    found = state_model(unknown)
+    assert state.total is not None
+    assert found.total == pytest.approx(state.total, abs=8)
+    assert top_down(unknown).sum() == pytest.approx(state.total, abs=8)
 
 
 def test_errors_by_level(state: State, model: Model, blocks: Path) -> None:

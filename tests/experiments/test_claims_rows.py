@@ -245,7 +245,10 @@ def test_census_files_cells_are_closest_at_every_level_and_half_of_least_squares
     for place, query, level, method in found:
         if (query, method) != ("detailed", "ours"):
             continue
-        ours, least, down = (found[place, query, level, m][0] for m in ("ours", "two-pass least squares", "top-down"))  # fmt: skip
+        least, down = (
+            found[place, query, level, m][0] for m in ("two-pass least squares", "top-down")
+        )
+        ours = found[place, query, level, method][0]
         assert ours <= min(least, down), (place, level)
         assert level != "block" or ours <= 0.5 * least
         compared += 1

@@ -306,3 +306,19 @@ def test_places_within_places_are_closer_than_least_squares_and_hold_the_truth()
         assert 0.88 <= held / cells <= 0.94, (known, level)
         limit = {"block": 0.33, "county": 1.07}.get(level, 0.8)
         assert ours <= limit * plain, (known, level)
+
+
+def test_census_files_cells_are_closest_at_every_level_and_half_of_least_squares_at_the_block() -> None:  # fmt: skip
+    found = table("census.csv", ["place", "query", "level", "method"], "error")
+    compared = 0
+    for place, query, level, method in found:
+        if (query, method) != ("detailed", "ours"):
+            continue
+        least, down = (
+            found[place, query, level, m][0] for m in ("two-pass least squares", "top-down")
+        )
+        ours = found[place, query, level, method][0]
+        assert ours <= min(least, down), (place, level)
+        assert level != "block" or ours <= 0.5 * least
+        compared += 1
+    assert compared >= 10

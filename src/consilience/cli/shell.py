@@ -33,6 +33,7 @@ COMMANDS = {
     "budget": "what a ledger allows and what was spent; new ledgers",
     "reconstruct": "somebody's noisy tables in, consistent ones out",
     "compare": "every reconstruction on one's own measurements",
+    "census": "the 2020 census's noisy measurement files: read, simulate, reconstruct",
 }
 """{name: one line}, in the order in which they are used. The command NAME is `NAME_command` in the module of its name."""
 ELSEWHERE = {"resume": "release"}

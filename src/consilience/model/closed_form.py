@@ -29,7 +29,7 @@ from consilience.measurements import (
     bound_controls,
 )
 from consilience.regions import Kind
-from consilience.solvers.place_reading import place_stderr
+from consilience.solvers.place_reading import place_stderr, read_tree
 
 if TYPE_CHECKING:
     from consilience.model.model import Model
@@ -68,7 +68,7 @@ class ClosedForm:
     def check(self) -> None:
         """Refuse a model whose errors these are not."""
         through = _first_query(self.model)
-        if through is not None:
+        if through is not None and not self._is_tree():
             raise MeasurementError(
                 f"closed-form standard errors need measurements of whole tables, got a query on {through.clique}; "
                 "use method='bootstrap'"
@@ -96,6 +96,11 @@ class ClosedForm:
         else:
             spread = _query_variance(model, self._precision, attributes, region, query)
         return np.sqrt(spread) if np.isfinite(spread).all() else None
+
+    def _is_tree(self) -> bool:
+        model = self.model
+        controls = bound_controls(model.domain, () if model.fit is None else model.fit.controls)
+        return read_tree(model.domain, model.measurements, controls) is not None
 
     def _on_places(self, attributes: Clique, query: Query | None) -> Buffer | None:
         """Of a table at levels where what was measured is a tree of places."""

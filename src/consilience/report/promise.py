@@ -194,8 +194,10 @@ def _times(factor: float) -> str:
     return f"{factor:.3g} times" if factor < 1e4 else f"{factor:.1e} times"
 
 
-def promise_of(published: Published) -> Promise:
-    """What release.json and ledger.json state."""
+def promise_of(published: Published) -> Promise | None:
+    """What release.json and ledger.json state; None where a folder was made from somebody's noisy tables and promises nothing."""
+    if published.facts["private"] is None:
+        return None
     file = published.path / "ledger.json"
     ledger = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
     try:

@@ -15,6 +15,11 @@ from consilience.domain import Buffer
 from consilience.solvers.place_problem import PlaceProblem
 from consilience.solvers.places import PlaceQuery, PlaceRange
 
+OWN = 0.1
+"""The first penalty of a query on sums over its own precision, where that of cells is 1: the latter begins at 10
+leaves' precisions, so both begin together. Far more than its precision, and a query that says little holds everything up.
+"""
+
 
 class PlaceCopy(ABC):
     """The copy v of the marginals of one level, places in the order of the tree, and what it tells the solve."""
@@ -96,6 +101,7 @@ class GroupCopy(PlaceCopy):
         self.indicator[np.arange(len(self.groups)), self.groups] = 1.0
         self.y = problem.order.take(given.values, given.level)
         self.weight = problem.order.take(given.stddev, given.level)[:, None] ** -2.0
+        self.ratio = OWN * float(self.weight.mean()) / max(float(problem.precision[-1].mean()), 1e-300)  # fmt: skip
 
     def z(self, rho: float) -> Buffer:
         off = self.v @ self.indicator - self.y

@@ -22,7 +22,10 @@ from consilience.measurements import (
     BoundMeasurement,
     Coarsened,
     Identity,
+    Kronecker,
     Measurements,
+    Query,
+    Sparse,
     SquaredLoss,
 )
 from consilience.progress import Progress
@@ -65,13 +68,15 @@ def read_tree(
     used = {a: domain.levels[a] for c in controls for a in c.named if a in domain.levels}
     controlled = {v.attribute for v in used.values()}
     for query in measured.queries.values():
-        if not (isinstance(query, Coarsened) and isinstance(query.of, Identity)):
+        if not _readable(query):
             return None
-        used |= {v.name: v for v in query.levels if v is not None}
+        if isinstance(query, Coarsened):
+            used |= {v.name: v for v in query.levels if v is not None}
     if not used:
         return None
     attribute = max(domain, key=lambda a: domain[a] if any(v.attribute == a for v in used.values()) else 0)  # fmt: skip
-    if controlled - {attribute}:
+    some = [i for i, query in measured.queries.items() if chosen_places(query) is not None]
+    if controlled - {attribute} or any(measured.cliques[i][0] != attribute for i in some):
         return None
     chain = sorted((v for v in used.values() if v.attribute == attribute), key=lambda v: v.size)
     parents: list[NDArray[np.int64]] = [np.zeros(chain[0].size, np.int64)]
@@ -106,7 +111,7 @@ def on_places(
     axis = region.index(tree.attribute)
     others = tuple(a for a in region if a != tree.attribute)
     shape = loss.domain.shape_of(others)
-    queries = [_query(tree, loss.domain.sizes, others, m) for m in loss.measurements if m.clique]
+    queries = _queries(tree, loss.domain.sizes, others, loss.measurements)
     total = PlaceRange.exact(0, (), np.array([[loss.total]]))
     ranges = [_range(tree, loss.domain, others, c) for c in controls]
     copied = [r.low.size for r in ranges if not r.is_exact]
@@ -176,7 +181,7 @@ def place_stderr(
     problem = PlaceProblem(
         tree.places,
         domain.shape_of(others),
-        [_query(tree, domain.sizes, others, m) for m in measured if m.clique],
+        _queries(tree, domain.sizes, others, measured),
         [_range(tree, domain, others, c) for c in controls if c.exact],
         solved=False,
     )
@@ -185,6 +190,51 @@ def place_stderr(
     shape = [len(spread) if a == at else 1 for a in named]
     table = np.broadcast_to(spread.reshape(shape), domain.shape_of(named))
     return table.transpose([named.index(a) for a in asked])
+
+
+def chosen_places(query: Query) -> NDArray[np.int64] | None:
+    """The values of the first attribute that the query reads, where it reads whole rows of some only; else None."""
+    inner = query.of if isinstance(query, Coarsened) else query
+    if not isinstance(inner, Kronecker) or not isinstance(inner.factors[0], Sparse):
+        return None
+    rows = inner.factors[0].matrix
+    plain = all(isinstance(f, Identity) for f in inner.factors[1:])
+    single = (rows.data == 1.0).all() and (np.diff(rows.indptr) == 1).all()
+    chosen = rows.indices.astype(np.int64)
+    return chosen if plain and single and np.unique(chosen).size == chosen.size else None
+
+
+def _readable(query: Query) -> bool:
+    whole = isinstance(query, Coarsened) and isinstance(query.of, Identity)
+    return whole or chosen_places(query) is not None
+
+
+def _queries(
+    tree: Tree, sizes: Mapping[str, int], others: Clique, measured: Sequence[BoundMeasurement]
+) -> list[PlaceQuery]:
+    """All measurements; those of one marginal at different places of a level, each with its own noise, are one."""
+    found: list[PlaceQuery] = []
+    for m in measured:
+        if not m.clique:
+            continue
+        new = _query(tree, sizes, others, m)
+        for i, old in enumerate(found):
+            here, there = np.isfinite(new.stddev), np.isfinite(old.stddev)
+            same = (old.level, old.attributes) == (new.level, new.attributes)
+            if same and _same_groups(old, new) and not (here & there).any():
+                values = np.where(np.atleast_1d(here)[:, None], new.values, old.values)
+                stddev = np.where(here, new.stddev, old.stddev)
+                found[i] = PlaceQuery(old.level, old.attributes, values, stddev, old.groups)
+                break
+        else:
+            found.append(new)
+    return found
+
+
+def _same_groups(one: PlaceQuery, other: PlaceQuery) -> bool:
+    if one.groups is None or other.groups is None:
+        return one.groups is other.groups
+    return np.array_equal(one.groups, other.groups)
 
 
 def _query(tree: Tree, sizes: Mapping[str, int], others: Clique, m: BoundMeasurement) -> PlaceQuery:
@@ -199,6 +249,12 @@ def _query(tree: Tree, sizes: Mapping[str, int], others: Clique, m: BoundMeasure
     level = tree.level_of(m.clique, levels[axis])
     places = tree.places.count(level)
     before = prod(sizes[a] if v is None else v.size for a, v in read[:axis])
+    chosen = chosen_places(m.query)
+    if chosen is not None:
+        rows = m.values.reshape(len(chosen), -1)
+        values, stddev = np.zeros((places, rows.shape[1])), np.full(places, np.inf)
+        values[chosen], stddev[chosen] = rows, m.stddev
+        return PlaceQuery(level, subset, values, stddev, groups)
     values = np.moveaxis(m.values.reshape(before, places, -1), 1, 0).reshape(places, -1)
     return PlaceQuery(level, subset, values, m.stddev, groups)
 

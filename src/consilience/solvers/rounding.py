@@ -60,6 +60,7 @@ def round_table(
 
     controls: hold exactly. wanted: further sums to be kept within one, the most wanted first, as far as two lines hold them.
     """
+    table = np.ascontiguousarray(table, np.float64)
     limits = [whole_limits(c) for c in controls]
     total = whole_total(limits, float(table.sum()))
     if limits:
@@ -70,7 +71,9 @@ def round_table(
     if lines is None:
         return _crossing(domain, clique, table, limits, levels_of(domain, clique))
     network = _Network.of(domain, clique, table, lines, total, held)
-    floor = np.floor(table).astype(np.int64)
+    floor = np.floor(table + WHOLE).astype(
+        np.int64
+    )  # what is whole but for its last digits is no arc
     nearest = network.tail.size <= PROGRAM
     carried = network.nearest() if nearest else network.rounded()
     floor.reshape(-1)[network.cells] += carried[: network.cells.size].astype(np.int64)

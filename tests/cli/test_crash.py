@@ -162,7 +162,7 @@ def test_every_mechanism_can_be_resumed(place: Path, monkeypatch, mechanism: str
         patch.setattr(release_folder, "_manifest", full)
         stopped(release(*words), "no space left", "consilience resume")
     left = read_unfinished(place / "out.partial")
-    order = Order.restore(read_schema(place / "people.toml"), left.order, None, {}, None)
+    order = Order.restore(read_schema(place / "people.toml"), left.order, None, {}, None, None)
     ready = order.mechanism.calibrate(order.budget)
     kept = left.release(ready)
     assert isinstance(kept, SelectionRelease) == (mechanism in ("fem", "dual-query"))

@@ -48,7 +48,8 @@ def chosen_method(model: Model, errors: str) -> tuple[str, int, str]:
     about = (
         f"{most} refits would take about {minutes:.0f} minutes (ask for them with errors bootstrap)"
     )
-    if model.fit is None or not model.fit.closed_form:
+    # In closed form a folder can answer filters and sums of tables measured whole, and of no others.
+    if model.fit is None or not model.fit.closed_form or model.measurements.queries:
         return "none", 0, f"no standard errors: {about}"
     return "closed-form", 0, f"standard errors in closed form: {about}"
 

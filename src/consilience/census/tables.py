@@ -25,6 +25,8 @@ from consilience.release.standard_errors import chosen_method, errors_of
 
 TOLERANCE = 1e-4
 """Relative gap: errors of every level move by less than 1 % from here on."""
+CLEAR = 4.0
+"""Standard errors above zero from which sums of large places keep their least-squares values."""
 INST = "hhinstlevels"
 README = """Tables of state {fips}, made by Consilience {version} from noisy measurement files in the layout of the 2020 census.
 What protects the people in them is the noise that was in those files; this adds none and takes none away.
@@ -101,6 +103,7 @@ def state_model(state: State, *, tolerance: float = TOLERANCE, progress: Progres
         tolerance=tolerance,
         possible=masks_of(state),
         controls=controls_of(state),
+        clear=CLEAR,
     )
     return reconstruct(schema_of(state).domain, measurements_of(state), state.total, fit, progress)
 

@@ -207,6 +207,7 @@ class SplittingFit(GraphFit):
     """An estimator that the splitting solver finds, to a relative gap or in a number of iterations."""
 
     iterations: int | None = None
+    clear: float | None = None
     absolute: ClassVar[bool] = False
     """Whether distances count as they are, and not squared."""
 
@@ -228,6 +229,7 @@ class SplittingFit(GraphFit):
                 state=state,
                 possible=self.possible or None,
                 controls=controls,
+                clear=self.clear,
                 progress=progress,
             )
         return places or splitting(

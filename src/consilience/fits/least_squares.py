@@ -32,7 +32,8 @@ class LeastSquares(SplittingFit):
     cannot occur, which no answer and no row then shows. controls: marginals that are public, `Exact(...)` and `Bounds(...)`,
     which every answer keeps. tolerance: the relative gap to the optimum at which a solve ends.
     solver: "auto" and "splitting" are the fast one, "prox" is the paper's Prox-PGM. iterations: how many to make, whatever
-    the gap; None for as many as the tolerance needs.
+    the gap; None for as many as the tolerance needs. clear: on a tree of places, marginals above the leaves that least squares
+    has this many standard errors above zero keep its values (docs/hierarchies.md); None for the optimum itself.
     """
 
     automatic: ClassVar[str] = "auto"
@@ -46,6 +47,7 @@ class LeastSquares(SplittingFit):
     controls: Sequence[Control] = ()
     solver: str = "auto"
     iterations: int | None = None
+    clear: float | None = None
 
     def __post_init__(self) -> None:
         check_tolerance(self.tolerance)

@@ -33,7 +33,7 @@ from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.controls import with_masks
 from consilience.solvers.feasible import masks_of
 from consilience.solvers.place_problem import PlaceProblem
-from consilience.solvers.place_splitting import PlaceState, fit_places
+from consilience.solvers.place_splitting import PlaceState, clear_marginals, fit_places
 from consilience.solvers.places import PlaceQuery, PlaceRange, Places
 from consilience.solvers.solution import Solution
 
@@ -101,9 +101,13 @@ def on_places(
     state: Any = None,
     possible: Mapping[Any, Any] | None = None,
     controls: Sequence[BoundControl] = (),
+    clear: float | None = None,
     progress: Progress | None = None,
 ) -> Solution | None:
-    """Least squares on the tree that the measurements are; None where they are none, or no region holds all of it."""
+    """Least squares on the tree that the measurements are; None where they are none, or no region holds all of it.
+
+    clear: marginals that are this many standard errors above zero keep their values (`clear_marginals`).
+    """
     tree = read_tree(loss.domain, loss.measurements, controls)
     if tree is None or len(graph.root_cliques) != 1:
         return None
@@ -123,11 +127,14 @@ def on_places(
     if masks:
         allowed = np.moveaxis(masks_of(graph, masks)[region] > 0, axis, 0)
         mask = allowed.reshape(allowed.shape[0], -1)
+    kept = []
+    if clear is not None:
+        kept = clear_marginals(tree.places, shape, queries, [total, *ranges], clear)
     found = fit_places(
         tree.places,
         shape,
         queries,
-        [total, *ranges],
+        [total, *ranges, *kept],
         possible=mask,
         tolerance=tolerance,
         iterations=iterations,

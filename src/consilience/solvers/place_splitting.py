@@ -104,6 +104,47 @@ def fit_places(
     return solve(problem, tolerance, iterations, state, progress, began)
 
 
+def clear_marginals(
+    places: Places,
+    shape: Sequence[int],
+    queries: Sequence[PlaceQuery],
+    controls: Sequence[PlaceRange],
+    clear: float,
+) -> list[PlaceRange]:
+    """Marginals of least squares whose cells all lie `clear` standard errors above zero, as exact ones: at each level from the
+    root down the largest inside that of the level above.
+
+    Cells that are held at zero push the sums above them up, the more, the larger the noise up there is beside theirs; these
+    marginals are then worse than least squares has them, and non-negativity tells nothing about them. Any such choice can be
+    met: within a cell of the smaller marginal, children and the rest of the larger one are like rows and columns.
+    """
+    exact = [c for c in controls if c.is_exact]
+    plain = [q for q in queries if q.groups is None]
+    problem = PlaceProblem(places, shape, plain, exact)
+    parts, spread = problem.components, problem.variances()
+    asked = sorted({(), *(q.attributes for q in plain)}, key=lambda s: (parts.copies(s), s))
+    above, found = parts.whole, []
+    for level in range(places.last):
+        inside = [s for s in asked if set(s) <= set(above)]
+        for subset in inside:
+            sums = parts.sums(problem.a[level], subset)
+            variance = spread[level] @ (parts.inside(subset) * parts.dimensions)
+            stderr = np.sqrt(variance * parts.copies(subset) ** 2 / parts.cells)
+            if (sums >= clear * stderr[:, None]).all() and (sums > 0).all():
+                values = problem.order.back(sums, level)
+                found.append(PlaceRange.exact(level, subset, values))
+                above = subset
+                break
+        else:
+            held = sums[:, 0] >= clear * stderr
+            if held.any():
+                low, high = np.where(held, sums[:, 0], 0.0), np.where(held, sums[:, 0], np.inf)
+                ends = [problem.order.back(e[:, None], level) for e in (low, high)]
+                found.append(PlaceRange(level, (), *ends))
+            above = ()
+    return found
+
+
 def unbounded_below(problem: PlaceProblem, began: float) -> PlaceSolution:
     """The least-squares point itself, negative cells and all."""
     tables = problem.order.back(problem.a[-1], problem.last)

@@ -308,17 +308,18 @@ def test_places_within_places_are_closer_than_least_squares_and_hold_the_truth()
         assert ours <= limit * plain, (known, level)
 
 
-def test_census_files_cells_are_closest_at_every_level_and_half_of_least_squares_at_the_block() -> None:  # fmt: skip
+def test_census_files_are_closest_at_every_level_and_half_of_least_squares_at_the_block() -> None:
+    """Totals, origin by race and cells, over the files of each place; a hundredth for totals that least squares gives as well."""
     found = table("census.csv", ["place", "query", "level", "method"], "error")
     compared = 0
     for place, query, level, method in found:
-        if (query, method) != ("detailed", "ours"):
+        if method != "ours":
             continue
         least, down = (
             found[place, query, level, m][0] for m in ("two-pass least squares", "top-down")
         )
         ours = found[place, query, level, method][0]
-        assert ours <= min(least, down), (place, level)
+        assert ours <= 1.01 * min(least, down) + 1e-6, (place, query, level)
         assert level != "block" or ours <= 0.5 * least
         compared += 1
-    assert compared >= 10
+    assert compared >= 15

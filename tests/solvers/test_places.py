@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 from consilience.errors import ConsilienceError, MeasurementError
 from consilience.kernels.threads import threads
 from consilience.solvers.place_problem import PlaceProblem
-from consilience.solvers.place_splitting import fit_places
+from consilience.solvers.place_splitting import clear_marginals, fit_places
 from consilience.solvers.places import PlaceQuery, PlaceRange, Places
 
 
@@ -273,6 +273,38 @@ def test_queries_on_sums_of_cells_reach_the_judges_optimum(seed: int) -> None:
     assert found.status.converged
     assert found.bound <= best * (1 + 1e-9) + 1e-8
     assert found.objective == pytest.approx(best, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_marginals_that_are_clear_of_zero_keep_their_least_squares_values(seed: int) -> None:
+    """Some places of a level may be, and others not; the rest is the optimum given those, by the judge."""
+    rng = np.random.default_rng(seed)
+    shape = (2, 3)
+    places = random_places(rng, 2)
+    truth = truth_of(places, shape, rng) * rng.choice([0.0, 1.0, 9.0], size=(places.leaves, 1))
+    queries = measured(places, shape, truth, rng)
+    kept = clear_marginals(places, shape, queries, [], 2.0)
+    assert len(kept) == 2
+    plain = fit_places(places, shape, queries, nonnegative=False).tables
+    found = fit_places(places, shape, queries, kept, tolerance=1e-8)
+    equal, right = [], []
+    for c in kept:
+        own = level_matrix(places, c.level) @ plain @ marginal_matrix(shape, c.attributes).T
+        got = level_matrix(places, c.level) @ found.tables @ marginal_matrix(shape, c.attributes).T
+        # A sibling that least squares has below zero is made up for by the others.
+        np.testing.assert_allclose(c.low[c.held], own[c.held], atol=1e-7 if c.attributes else 1.0)
+        np.testing.assert_allclose(got[c.held], c.low[c.held], atol=1e-6)
+        rows = np.repeat(c.held, own.shape[1])
+        equal.append(matrix_of(places, shape, c)[rows])
+        right.append(c.low.reshape(-1)[rows])
+    rows, y = rows_of(places, shape, queries)
+    a, b = np.vstack(equal), np.concatenate(right)
+    heavy = 1e5  # a penalty in place of equations
+    value = nnls(np.vstack([rows, heavy * a]), np.concatenate([y, heavy * b]), maxiter=10_000)[0]
+    best = 0.5 * float(np.square(rows @ value - y).sum())
+    assert found.status.converged
+    assert found.bound <= best * (1 + 1e-5) + 1e-5
+    assert found.objective == pytest.approx(best, rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -5,7 +5,7 @@ The data is never looked at for it. docs/latent-classes.md has the figures that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from consilience.domain import Workload
@@ -18,6 +18,8 @@ from consilience.mechanisms.residual_planner import ResidualPlanner
 from consilience.model import Fit
 from consilience.privacy import Budget, Epsilon, Rho
 
+CLEAR = 4.0
+"""Standard errors above zero from which sums of large places keep their least-squares values."""
 LONGEST = 12_000
 """Sum of sizes beyond which latent classes take minutes: tables are then pulled towards independence instead."""
 
@@ -49,7 +51,7 @@ class Auto(Mechanism):
             why = "a pure epsilon is kept by Laplace noise; a delta of 1e-6 would allow much less noise"
             return HDMM(workload, fit=plain), why
         if workload.at_levels:
-            plain = _plain(fit) if usual else fit
+            plain = replace(_plain(fit), clear=CLEAR) if usual else fit
             return Gaussian(workload, fit=plain), "tables at levels that add up"
         length = sum(workload.domain.shape)
         if usual and length > LONGEST:

@@ -112,7 +112,7 @@ class PlaceProblem:
         # The leaves are repeated where there is nothing above them, and where copies of theirs need a level above the cells.
         given = [checked_query(places, self.shape, q) for q in queries]
         self.grouped = [q for q in given if q.groups is not None]
-        copied = [*(c for c in ranges if not c.is_exact), *self.grouped]
+        copied = [*(c for c in ranges if not c.fixes(places.last)), *self.grouped]
         low = places.last == 0 or any(c.level == places.last for c in copied)
         self._deeper = low
         self.places = places.deeper() if low else places
@@ -193,14 +193,16 @@ class PlaceProblem:
         self.room = room
 
     def _fix(self) -> None:
-        """`fixed[l]`: the components that exact controls determine at level l; `controls_at` whose they are."""
-        self.fixed = [np.zeros(len(self.components), bool) for _ in range(self.last + 1)]
-        self.exact = [c for c in self.controls if c.is_exact]
-        self.free = [c for c in self.controls if not c.is_exact]
+        """`fixed[l]`: the components that exact controls determine at level l, in one row or a row per place."""
+        self.fixed = [np.zeros((1, len(self.components)), bool) for _ in range(self.last + 1)]
+        self.exact = [c for c in self.controls if c.fixes(self.last)]
+        self.free = [c for c in self.controls if not c.fixes(self.last)]
         self._new: list[NDArray[np.bool_]] = []
         for c in self.exact:
-            new = self.components.inside(c.attributes) & ~self.fixed[c.level]
-            self.fixed[c.level] |= new
+            held = np.ones(1, bool) if c.is_exact else self.order.take(c.held, c.level)
+            inside = self.components.inside(c.attributes)
+            new = held[:, None] & inside & ~self.fixed[c.level]
+            self.fixed[c.level] = self.fixed[c.level] | new
             self._new.append(new)
 
     def gains(self, rho: float, more: Sequence[Buffer] | None = None) -> Gains:
@@ -316,12 +318,13 @@ class PlaceProblem:
         """Add what exact controls say to the estimates that their levels begin with."""
         for c, new in zip(self.exact, self._new, strict=True):
             if new.any():
-                row = self.components.as_averages(new[None, :].astype(float))
+                rows = self.components.as_averages(new.astype(float))
                 values = self.order.take(c.low, c.level) / self.components.copies(c.attributes)
                 wide = self.components.spread(values, c.attributes)
                 table = np.ascontiguousarray(wide).reshape(-1, self.cells)
                 table = table.copy() if not table.flags.owndata else table
-                self.operate(table, np.zeros(len(table), np.int64), row)
+                which = np.arange(len(table)) if len(rows) > 1 else np.zeros(len(table), np.int64)
+                self.operate(table, which, rows)
                 extra[c.level] += table
 
     def _check_controls(self) -> None:
@@ -332,6 +335,7 @@ class PlaceProblem:
                 found = np.add.reduceat(found, self.order.first[l][:-1], axis=0)
             wanted = self.order.take(c.low, c.level)
             off = np.abs(found - wanted) / (1.0 + np.abs(wanted))
+            off[~self.order.take(c.held, c.level)] = 0.0
             if off.max(initial=0.0) > 1e-6:
                 i, cell = np.unravel_index(int(off.argmax()), off.shape)
                 raise ConsilienceError(

@@ -118,7 +118,7 @@ def on_places(
     queries = _queries(tree, loss.domain.sizes, others, loss.measurements)
     total = PlaceRange.exact(0, (), np.array([[loss.total]]))
     ranges = [_range(tree, loss.domain, others, c) for c in controls]
-    copied = [r.low.size for r in ranges if not r.is_exact]
+    copied = [r.low.size for r in ranges if not r.fixes(tree.places.last)]
     for q in queries:
         if q.groups is not None:
             copied.append(tree.places.count(q.level) * len(q.groups))

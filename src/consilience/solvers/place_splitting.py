@@ -25,7 +25,7 @@ from consilience.loop import Check, Goal, iterate
 from consilience.progress import Progress
 from consilience.solvers.place_copies import copies_of
 from consilience.solvers.place_problem import Passes, PlaceProblem
-from consilience.solvers.places import PlaceQuery, PlaceRange, Places
+from consilience.solvers.places import PlaceQuery, PlaceRange, Places, Subset
 from consilience.status import CONVERGED, Status, out_of_iterations
 
 RELAX = 1.6
@@ -112,7 +112,7 @@ def clear_marginals(
     clear: float,
 ) -> list[PlaceRange]:
     """Marginals of least squares whose cells all lie `clear` standard errors above zero, as exact ones: at each level from the
-    root down the largest inside that of the level above.
+    root down the largest inside that of the level above; where not even all totals are, the totals that are.
 
     Cells that are held at zero push the sums above them up, the more, the larger the noise up there is beside theirs; these
     marginals are then worse than least squares has them, and non-negativity tells nothing about them. Any such choice can be
@@ -122,27 +122,51 @@ def clear_marginals(
     plain = [q for q in queries if q.groups is None]
     problem = PlaceProblem(places, shape, plain, exact)
     parts, spread = problem.components, problem.variances()
+
+    def sums_and_errors(level: int, subset: Subset) -> tuple[Buffer, Buffer]:
+        variance = spread[level] @ (parts.inside(subset) * parts.dimensions)
+        stderr = np.sqrt(variance * parts.copies(subset) ** 2 / parts.cells)
+        return parts.sums(problem.a[level], subset), stderr[:, None]
+
     asked = sorted({(), *(q.attributes for q in plain)}, key=lambda s: (parts.copies(s), s))
     above, found = parts.whole, []
+    kept, values = np.ones(places.roots, bool), parts.sums(problem.a[0], ())[:, 0]
     for level in range(places.last):
-        inside = [s for s in asked if set(s) <= set(above)]
-        for subset in inside:
-            sums = parts.sums(problem.a[level], subset)
-            variance = spread[level] @ (parts.inside(subset) * parts.dimensions)
-            stderr = np.sqrt(variance * parts.copies(subset) ** 2 / parts.cells)
-            if (sums >= clear * stderr[:, None]).all() and (sums > 0).all():
-                values = problem.order.back(sums, level)
-                found.append(PlaceRange.exact(level, subset, values))
-                above = subset
-                break
-        else:
-            held = sums[:, 0] >= clear * stderr
-            if held.any():
-                low, high = np.where(held, sums[:, 0], 0.0), np.where(held, sums[:, 0], np.inf)
-                ends = [problem.order.back(e[:, None], level) for e in (low, high)]
-                found.append(PlaceRange(level, (), *ends))
-            above = ()
+        for subset in (s for s in asked if set(s) <= set(above)):
+            sums, stderr = sums_and_errors(level, subset)
+            held = np.all((sums >= clear * stderr) & (sums > 0.0), axis=1)
+            if subset and not (held.all() and kept.all()):
+                continue
+            if level and not subset:  # of totals those that are clear, made to fit into those above
+                parent = problem.order.parent[level]
+                held &= kept[parent]
+                sums = _fitting(sums[:, 0], stderr[:, 0], held, parent, values)[:, None]
+            kept, values, above = held, sums.sum(axis=1), subset
+            low = np.where(held[:, None], sums, 0.0)
+            high = np.where(held[:, None], sums, inf)
+            ends = [problem.order.back(end, level) for end in (low, high)]
+            found.append(PlaceRange(level, subset, *ends))
+            break
     return found
+
+
+def _fitting(
+    totals: Buffer,
+    stderr: Buffer,
+    held: NDArray[np.bool_],
+    parent: NDArray[np.int64],
+    above: Buffer,
+) -> Buffer:
+    """Totals of held places moved, by their variances, to their parent's where all of its children are held, and to no more
+    than it where others share the rest: those may have less than nothing by least squares.
+    """
+    many = len(above)
+    left = above - np.bincount(parent, np.where(held, totals, 0.0), many)
+    alone = np.bincount(parent, ~held, many) == 0
+    move = np.where(alone, left, np.minimum(left, 0.0))
+    weight = np.where(held, np.square(stderr), 0.0)
+    share = weight / np.maximum(np.bincount(parent, weight, many), 1e-300)[parent]
+    return totals + share * move[parent]
 
 
 def unbounded_below(problem: PlaceProblem, began: float) -> PlaceSolution:

@@ -129,6 +129,18 @@ class PlaceRange:
     def is_exact(self) -> bool:
         return self.low is self.high or np.array_equal(self.low, self.high)
 
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Which places it fixes."""
+        return (self.low == self.high).all(axis=1)
+
+    def fixes(self, last: int) -> bool:
+        """Whether it fixes every place that it says something about, so that the solve itself can keep it: of the leaves, all."""
+        if self.is_exact:
+            return True
+        open_rows = (self.low <= 0.0).all(axis=1) & np.isinf(self.high).all(axis=1)
+        return self.level < last and bool((self.held | open_rows).all())
+
 
 def checked_query(places: Places, shape: tuple[int, ...], query: PlaceQuery) -> PlaceQuery:
     """The query with values as (places, cells) and a standard deviation for each place."""

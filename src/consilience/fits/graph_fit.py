@@ -40,7 +40,7 @@ from consilience.solvers.work import USUAL_LOAD, Load
 from consilience.status import CONVERGED
 from consilience.tree.oracle import ExactOracle
 
-UNMET = 1e-6
+UNMET = 1e-4
 """Controls that are left by more of the total are not kept."""
 PRECISE = 0.05
 """The noise that biased fits take exact marginals to have, in units of the least that was measured with."""

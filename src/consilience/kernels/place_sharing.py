@@ -9,7 +9,7 @@ from numba import njit
 
 from consilience.kernels.options import LOOP
 
-MOST_RAKES, LAST_RAKES = 40, 3_000
+MOST_RAKES, LAST_RAKES = 40, 30_000
 """Rounds in which tables are scaled to their sums and to their ranges: at a check, and at the end."""
 CLOSE = 1e-13
 """A range that is left by less, relative to its ends, holds."""

@@ -16,6 +16,7 @@ from consilience.census.layout import AXES, NAMES, QUESTIONS
 from consilience.data.columns import Categorical
 from consilience.data.schema import Grouping, Schema
 from consilience.fits import LeastSquares, reconstruct
+from consilience.fits.least_squares import CLEAR
 from consilience.measurements import Bounds, Control, Identity, Kronecker, Measurement
 from consilience.model import Model
 from consilience.progress import Progress, quiet
@@ -25,8 +26,6 @@ from consilience.release.standard_errors import chosen_method, errors_of
 
 TOLERANCE = 1e-4
 """Relative gap: errors of every level move by less than 1 % from here on."""
-CLEAR = 4.0
-"""Standard errors above zero from which sums of large places keep their least-squares values."""
 INST = "hhinstlevels"
 README = """Tables of state {fips}, made by Consilience {version} from noisy measurement files in the layout of the 2020 census.
 What protects the people in them is the noise that was in those files; this adds none and takes none away.

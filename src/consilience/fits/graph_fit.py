@@ -157,11 +157,6 @@ class GraphFit(Fit):
         plan, graph = self._graph(loss, warm)
         trace(Planned("planning", 1, 1, plan=plan))
         solution = self.solve(loss, graph, warm, trace)
-        if self.controls and not solution.violation <= UNMET:
-            raise ConsilienceError(
-                f"no tables were found that keep the controls: they are left by {solution.violation:.2g} of the total; give "
-                "ranges more room, or leave a control out"
-            )
         return model_of(self, loss, graph, solution, plan, total_known, trace)
 
     def _graph(self, loss: SquaredLoss, warm: Model | None) -> tuple[Plan | None, RegionGraph]:
@@ -261,7 +256,12 @@ def model_of(
     total_known: bool,
     trace: Trace | None = None,
 ) -> Model:
-    """The model of a solution, which keeps the fit and the state for the next one."""
+    """The model of a solution, which keeps the fit and the state for the next one; refuses one that leaves the controls."""
+    if fit.controls and not solution.violation <= UNMET:
+        raise ConsilienceError(
+            f"no tables were found that keep the controls: they are left by {solution.violation:.2g} of the total; give "
+            "ranges more room, or leave a control out"
+        )
     status = solution.status
     diagnostics = Diagnostics(
         plan,

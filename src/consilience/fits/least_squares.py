@@ -22,6 +22,9 @@ from consilience.solvers.planner import TIME_LIMIT
 from consilience.solvers.prox import ProxState, prox_pgm
 from consilience.solvers.solution import Solution
 
+CLEAR = 4.0
+"""The usual `clear`: standard errors above zero from which sums of large places keep their least-squares values."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LeastSquares(SplittingFit):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from consilience.domain import Workload
 from consilience.fits import LatentClasses, LeastSquares, Shrunk
+from consilience.fits.least_squares import CLEAR
 from consilience.mechanisms.fixed import Gaussian, Laplace
 from consilience.mechanisms.hdmm import HDMM
 from consilience.mechanisms.mechanism import Calibrated, Mechanism, check_budget, check_workload
@@ -18,8 +19,6 @@ from consilience.mechanisms.residual_planner import ResidualPlanner
 from consilience.model import Fit
 from consilience.privacy import Budget, Epsilon, Rho
 
-CLEAR = 4.0
-"""Standard errors above zero from which sums of large places keep their least-squares values."""
 LONGEST = 12_000
 """Sum of sizes beyond which latent classes take minutes: tables are then pulled towards independence instead."""
 

@@ -1,11 +1,12 @@
 """Places within places: the error of every level beside least squares, and how often 90 % intervals hold the truth.
 
-    python experiments/places.py [--known total tract] [--releases 200] [--out rows.csv] [--quick]
+    python experiments/places.py [--known total tract] [--fit plain clear] [--releases 200] [--out rows.csv] [--quick]
 
 Truth: the blocks of one county of Hawaii (census-hi.csv.gz in the data folder, 1,344 blocks of 16 cells). Every release draws
 Gaussian noise of 4, 4, 5 and 6 on four tables at each of four levels, from seed 1000 on. known: what is exact, the total or
-the number of people of each tract. A row is ten releases, one level, one size of true count: cells, how many the interval holds,
-and the mean absolute error of the model and of least squares on the tree.
+the number of people of each tract. fit: plain is `LeastSquares`, clear is what `auto` takes, `LeastSquares(clear=4.0)`, then the
+same in whole numbers, `clear, whole`. A row is ten releases, one level, one size of true count: cells, how many the interval
+holds, and the mean absolute error of the model and of least squares on the tree.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,8 @@ LEVELS = {"county": 4.0, "tract": 4.0, "group": 5.0, "block": 6.0}
 DIGITS = {"group": 12, "tract": 11, "county": 5}
 SIZES = {"zero": (-1, 0), "1 to 20": (0, 20), "20 to 200": (20, 200), "above 200": (200, np.inf)}
 TABLES = [(), ("age",), ("race",), ("age", "race")]
-FIELDS = ["known", "first", "level", "size", "cells", "held", "error", "least_squares"]
+FITS = {"plain": None, "clear": 4.0}
+FIELDS = ["known", "fit", "first", "level", "size", "cells", "held", "error", "least_squares"]
 TOGETHER = 10
 
 
@@ -81,19 +84,22 @@ def least_squares(domain: cs.Domain, measured: list[cs.Measurement], controls, t
     return fit_places(tree.places, (2, 8), queries, known, nonnegative=False).tables.reshape(-1, 2, 8)  # fmt: skip
 
 
-def run(known: str, first: int, count: int) -> list[dict]:
+def run(known: str, kind: str, first: int, count: int) -> list[dict]:
     domain, counts = truth()
     total = float(counts.sum())
     exact = at(domain, counts, "tract").sum(axis=(1, 2))
     controls = [cs.Exact("tract", exact)] if known == "tract" else []
-    tally: dict[tuple[str, str], np.ndarray] = {}
+    tally: dict[tuple[str, str, str], np.ndarray] = {}
     for seed in range(first, first + count):
         measured = noisy(domain, counts, seed)
-        fit = cs.LeastSquares(tolerance=1e-4, controls=controls)
+        fit = cs.LeastSquares(tolerance=1e-4, controls=controls, clear=FITS[kind])
         model = cs.reconstruct(domain, measured, total, fit)
         plain = least_squares(domain, measured, controls, total)
-        found = model.uncertainties([(level, "age", "race") for level in LEVELS])
-        for level, errors in zip(LEVELS, found, strict=True):
+        asked = [(level, "age", "race") for level in LEVELS]
+        found = {kind: model.uncertainties(asked)}
+        if kind == "clear":
+            found["clear, whole"] = model.whole().uncertainties(asked)
+        for name, level, errors in ((n, l, e) for n, f in found.items() for l, e in zip(LEVELS, f, strict=True)):  # fmt: skip
             true = at(domain, counts, level)
             low, high = errors.interval(0.9)
             held = (low <= true + 1e-9) & (true <= high + 1e-9)
@@ -101,9 +107,10 @@ def run(known: str, first: int, count: int) -> list[dict]:
             for size, (least, most) in SIZES.items():
                 here = (true > least) & (true <= most)
                 sums = [here.sum(), held[here].sum(), ours[here].sum(), theirs[here].sum()]
-                tally.setdefault((level, size), np.zeros(4))[:] += sums
+                tally.setdefault((name, level, size), np.zeros(4))[:] += sums
     return [
         {
+            "fit": name,
             "level": level,
             "size": size,
             "cells": int(n),
@@ -111,7 +118,7 @@ def run(known: str, first: int, count: int) -> list[dict]:
             "error": ours / n,
             "least_squares": theirs / n,
         }
-        for (level, size), (n, held, ours, theirs) in tally.items()
+        for (name, level, size), (n, held, ours, theirs) in tally.items()
         if n
     ]
 
@@ -119,19 +126,20 @@ def run(known: str, first: int, count: int) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--known", nargs="*", default=["total", "tract"])
+    parser.add_argument("--fit", nargs="*", default=list(FITS), choices=list(FITS))
     parser.add_argument("--releases", type=int, default=200)
     parser.add_argument("--out", type=Path, default=RESULTS / "places.csv")
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
     releases = TOGETHER if given.quick else given.releases
-    with Rows(given.out, FIELDS, ["known", "first", "level", "size"]) as rows:
+    with Rows(given.out, FIELDS, ["known", "fit", "first", "level", "size"]) as rows:
         for first in range(1000, 1000 + releases, TOGETHER):
-            for known in given.known:
-                if (known, first, "block", "zero") in rows:
+            for known, kind in product(given.known, given.fit):
+                if (known, kind, first, "block", "zero") in rows:
                     continue
-                for row in run(known, first, 1 if given.quick else TOGETHER):
+                for row in run(known, kind, first, 1 if given.quick else TOGETHER):
                     rows.add(known=known, first=first, **row)
-                print(known, first, flush=True)
+                print(known, kind, first, flush=True)
 
 
 if __name__ == "__main__":

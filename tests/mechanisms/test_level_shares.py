@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
+
 import numpy as np
 import pytest
 
 import consilience as cs
 from consilience.mechanisms.level_shares import CENSUS, LevelDesign
+from consilience.privacy.noise import SeededNoise
 
 D = cs.Domain(
     {"block": 24, "sex": 2, "race": 3},
@@ -83,3 +86,111 @@ def test_the_census_preset():
     np.testing.assert_allclose(got / got.sum(), np.array(CENSUS[5]) / sum(CENSUS[5]), rtol=1e-3)
     with pytest.raises(cs.ConsilienceError, match="five levels"):
         cs.mechanisms.Gaussian(cs.Workload(D, dict.fromkeys(TABLES, 1.0)), weights="census")
+
+
+# -- residuals -------------------------------------------------------------------------------------
+
+
+def residual_matrix(part) -> np.ndarray:  # type: ignore[no-untyped-def]
+    """What a part measures, as a matrix on the joint table."""
+    table = matrix_of(part.clique)
+    return np.stack([part.query.exact(row.astype(np.int64)) for row in table.T]).T / part.query.unit
+
+
+def dense_rmse(ready) -> list[float]:  # type: ignore[no-untyped-def]
+    """By least squares of the parts on the joint table, the total known where it is public."""
+    rows = [residual_matrix(p) / p.stddev for p in ready.parts]
+    if ready.budget.neighbours.total_public:
+        rows.append(np.full((1, 144), 1e5))
+    spread = np.linalg.inv(sum(m.T @ m for m in rows))
+    tables = [matrix_of(c) for c in ready.workload]
+    return [np.sqrt(np.diag(m @ spread @ m.T).mean()) for m in tables]
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_residuals_at_levels_err_as_expected(neighbours):
+    workload = cs.Workload(D, dict.fromkeys(TABLES, 1.0))
+    budget = cs.Budget(rho=0.5, neighbours=neighbours)
+    ready = cs.mechanisms.ResidualPlanner(workload).calibrate(budget)
+    tables = cs.mechanisms.Gaussian(workload).calibrate(budget)
+    assert ready.cost.rho.value == pytest.approx(0.5, rel=1e-6)
+    np.testing.assert_allclose(list(ready.expected_rmse.values()), dense_rmse(ready), rtol=1e-5)
+    assert sum(ready.expected_rmse.values()) < sum(tables.expected_fit.values())
+
+
+def test_no_other_precisions_of_residuals_are_better():
+    workload = cs.Workload(D, {c: 1.0 + i for i, c in enumerate(TABLES)})
+    design = LevelDesign.of(workload)
+    best = design.residual_precisions(total_public=False)
+    sizes = np.array(
+        [np.prod([design.parts.shape[i] for i in s]) for s in design.parts.subsets] + [6]
+    )
+    copies, price = 6 / sizes, design.parts.dimensions / sizes
+
+    def cost(precisions):  # type: ignore[no-untyped-def]
+        spent = (precisions * price).sum()
+        return design.weights @ np.sqrt(design.variances_given(precisions / spent * copies))
+
+    rng = np.random.default_rng(1)
+    for size in (0.01, 0.1, 1.0):
+        for _ in range(30):
+            other = best * np.exp(size * rng.normal(size=best.shape))
+            other += size * (rng.random(best.shape) < 0.1) * best.max() * rng.random(best.shape)
+            assert cost(best) <= cost(other) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_no_neighbours_are_told_apart_better_than_is_charged(neighbours, rows):
+    """Every way in which a unit's rows can come, go or change; the worst is charged exactly, but for the number of rows."""
+    small = cs.Domain({"s": 2, "b": 3}, levels={"t": ("b", [0, 0, 1])})
+    workload = cs.Workload(small, [("s", "t"), ("s", "b"), ("s",)])
+    whose = {} if rows == 1 else {"unit": "person", "rows_per_unit": rows}
+    budget = cs.Budget(rho=0.5, neighbours=neighbours, **whose)
+    ready = cs.mechanisms.ResidualPlanner(workload).calibrate(budget)
+
+    def answers(held):  # type: ignore[no-untyped-def]
+        table = np.zeros((2, 3), np.int64)
+        for cell in held:
+            table[cell] += 1
+        out = []
+        for p in ready.parts:
+            gone = tuple(i for i, a in enumerate(small) if a not in small.clique(p.clique))
+            read = small.coarsened(table.sum(axis=gone), p.clique)
+            out.append(p.query.exact(read).ravel() / p.width.value)
+        return np.concatenate(out)
+
+    cells = list(np.ndindex(2, 3))
+    held = [list(h) for k in range(1, rows + 1) for h in combinations_with_replacement(cells, k)]
+    after = held if neighbours == "replace-one" else [[]]
+    worst = max(np.square(answers(x) - answers(y)).sum() for x in held for y in after)
+    charged = 2 * float(ready.cost.rho.value)
+    assert worst <= charged * (1 + 1e-12)
+    if (neighbours, rows) != ("replace-one", 2):
+        assert worst == pytest.approx(charged, rel=1e-6)
+
+
+def people(seed: int) -> cs.Dataset:
+    rng = np.random.default_rng(seed)
+    return cs.Dataset(np.stack([rng.integers(0, n, 3000) for n in D.shape], 1), D)
+
+
+def test_a_release_of_residuals_is_fitted_on_the_tree():
+    """The fit is that of the general road on the same measurements, and the truth lies as near as was expected."""
+    workload = cs.Workload(D, dict.fromkeys(TABLES, 1.0))
+    ready = cs.mechanisms.ResidualPlanner(workload).calibrate(BUDGET)
+    data = people(0)
+    off = {c: [] for c in workload}
+    for seed in range(12):
+        result = ready(data, noise=SeededNoise(seed=seed))
+        assert result.model.diagnostics.method == "splitting on a tree of places"
+        for c in workload:
+            off[c].append(np.square(result.model.marginal(c) - data.marginal(c)).mean())
+    for c in workload:
+        assert np.sqrt(np.mean(off[c])) == pytest.approx(ready.expected_rmse[c], rel=0.35)
+
+
+def test_levels_that_do_not_lie_in_each_other_are_refused():
+    domain = cs.Domain({"a": 4}, levels={"x": ("a", [0, 0, 1, 1]), "y": ("a", [0, 1, 0, 1])})
+    with pytest.raises(cs.ConsilienceError, match="lie in each other"):
+        cs.mechanisms.ResidualPlanner(cs.Workload(domain, {("x",): 1.0, ("y",): 1.0}))

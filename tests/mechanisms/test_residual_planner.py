@@ -345,8 +345,8 @@ def test_too_little_noise_is_found_out(neighbours):
 
 @pytest.mark.parametrize("neighbours", PAIRS)
 def test_half_the_sensitivity_is_found_out(neighbours, monkeypatch):
-    def halved(*given):
-        true = residuals(*given)
+    def halved(*given, **more):
+        true = residuals(*given, **more)
         return replace(true, l2_squared=true.l2_squared / 4)
 
     for module in (
@@ -364,8 +364,8 @@ def test_half_the_sensitivity_is_found_out(neighbours, monkeypatch):
 def test_add_remove_noise_under_replace_one_is_found_out(monkeypatch):
     """Planted: the price of the other relation, which is half as high or less."""
 
-    def other(neighbours, sizes):
-        true = residuals(Neighbours.ADD_REMOVE, sizes)
+    def other(neighbours, *more, **also):
+        true = residuals(Neighbours.ADD_REMOVE, *more, **also)
         return replace(true, neighbours=neighbours)
 
     def others(neighbours, *more):

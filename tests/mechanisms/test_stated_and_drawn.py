@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.domain import Domain, all_marginals
+from consilience.domain import Domain, Workload, all_marginals
 from consilience.mechanisms import (
     AIM,
     HDMM,
@@ -25,16 +25,18 @@ from consilience.privacy import noise as noise_module
 from consilience.privacy.calibration import selection_scale
 from consilience.records import Dataset
 
-DOMAIN = Domain({"a": 40, "b": 50, "c": 3})
+DOMAIN = Domain({"a": 40, "b": 50, "c": 3}, levels={"tens": ("b", np.arange(50) // 10)})
 RNG = np.random.default_rng(0)
 DATA = Dataset(np.stack([RNG.integers(0, n, 5000) for n in DOMAIN.shape], axis=1), DOMAIN)
 PAIRS = all_marginals(DOMAIN, 2)
+LEVELS = Workload(DOMAIN, [("a", "tens"), ("b", "c"), ("tens", "c")])
 APPROXIMATE = Budget(epsilon=1, delta=1e-6, neighbours="replace-one")
 PURE = Budget(epsilon=1, neighbours="add-remove")
 CASES: dict[str, tuple[Mechanism, Budget]] = {
     "gaussian": (Gaussian(PAIRS), APPROXIMATE),
     "laplace": (Laplace(PAIRS), PURE),
     "residual planner": (ResidualPlanner(PAIRS), APPROXIMATE),
+    "residual planner at levels": (ResidualPlanner(LEVELS), APPROXIMATE),
     "HDMM, gaussian": (HDMM(PAIRS), APPROXIMATE),
     "HDMM, laplace": (HDMM(PAIRS), PURE),
     "MWEM, gaussian": (MWEM(PAIRS, rounds=3), APPROXIMATE),

@@ -78,7 +78,19 @@ FAULTS: dict[str, Fault] = {
         _SENSITIVITY,
     ),
     "residuals together: nobody differs": Fault(
-        SENSITIVITY, "without - within / (sizes[i] - 1)", "without", _SENSITIVITY
+        SENSITIVITY, "without - within / (n - 1)", "without", _SENSITIVITY
+    ),
+    "residuals of places: nobody lives together": Fault(
+        SENSITIVITY,
+        "least = min(least, _least_sum(sums, [sizes[i] for i in used]))",
+        "least = max(0.0, _least_sum(sums, [sizes[i] for i in used]))",
+        _SENSITIVITY,
+    ),
+    "residuals of places: everybody lives together": Fault(
+        SENSITIVITY, "0.0 if min(counts) > 1 else np.inf", "np.inf", _SENSITIVITY
+    ),
+    "the table of places is the total": Fault(
+        SENSITIVITY, "marginals(relation) if placed else total(relation)", "total(relation)", _SENSITIVITY
     ),
     "residuals together: rows of a unit add up": Fault(
         SENSITIVITY, "relation.rows**2 * joint", "relation.rows * joint", _SENSITIVITY

@@ -207,6 +207,38 @@ def test_residuals_together_move_exactly_this_far(relation, name, monkeypatch):
             assert residual_family(relation, sizes, family, variances) == separate
 
 
+LEVELS = {1: [0, 0, 0, 0], 2: [0, 0, 1, 1], 4: [0, 1, 2, 3]}
+"""Of four places: the level of so many, and where in it each place lies."""
+PLACED = {
+    "two levels": ((2,), [((), 2), ((0,), 2), ((), 4), ((0,), 4)]),
+    "a residual above": ((2,), [((0,), 1), ((), 4), ((0,), 4)]),
+    "pairs": ((2, 3), [((0,), 1), ((1,), 1), ((0,), 2), ((0, 1), 2), ((), 4), ((1,), 4)]),
+    "residuals alone": ((3,), [((0,), 2), ((0,), 4)]),
+}
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize("name", PLACED)
+def test_residuals_of_places_together_move_exactly_this_far(relation, name):
+    sizes, members = PLACED[name]
+    family, places = [t for t, _ in members], [p for _, p in members]
+    rng = np.random.default_rng(8)
+    for widths in (np.ones(len(family)), *10 ** rng.uniform(-1, 1, (6, len(family)))):
+        parts = []
+        for t, p, w in zip(family, places, widths, strict=True):
+            whole = np.eye(p)[LEVELS[p]].T
+            for i, n in enumerate(sizes):
+                whole = np.kron(whole, n * np.eye(n) - 1 if i in t else np.ones((1, n)))
+            parts.append(whole / w)
+            alone = residuals(relation, [sizes[i] for i in t], placed=p > 1)
+            moved = (changes(relation, whole.T) ** 2).sum(axis=1).max()
+            assert moved == pytest.approx(float(alone.l2_squared))
+        largest = (changes(relation, np.concatenate(parts).T) ** 2).sum(axis=1).max()
+        variances = [Fraction(w) ** 2 for w in widths.tolist()]
+        stated = residual_family(relation, sizes, family, variances, places)
+        assert largest * (1 - 1e-13) <= stated <= largest * (1 + 1e-10)
+
+
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 def test_the_number_of_rows_and_a_cell_move_exactly_this_far(relation):
     held = changes(relation, np.ones((2, 1), dtype=np.int64))

@@ -1,5 +1,6 @@
 """Trees of places: least squares beside a dense solve, non-negative tables beside a generic one, controls, threads, refusals."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import clarabel
@@ -44,7 +45,13 @@ def marginal_matrix(shape: tuple[int, ...], subset: tuple[int, ...]) -> np.ndarr
 
 
 def matrix_of(places: Places, shape: tuple[int, ...], part: PlaceQuery | PlaceRange) -> np.ndarray:
-    return np.kron(level_matrix(places, part.level), marginal_matrix(shape, part.attributes))
+    table = marginal_matrix(shape, part.attributes)
+    if isinstance(part, PlaceQuery) and part.residual:
+        centre = np.ones((1, 1))
+        for i in part.attributes:
+            centre = np.kron(centre, np.eye(shape[i]) - 1.0 / shape[i])
+        table = centre @ table
+    return np.kron(level_matrix(places, part.level), table)
 
 
 def all_subsets(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -68,6 +75,15 @@ def noisy(places: Places, shape, truth, level, subset, rng) -> PlaceQuery:  # ty
     stddev = rng.uniform(0.5, 4.0)
     exact = level_matrix(places, level) @ truth @ marginal_matrix(shape, subset).T
     return PlaceQuery(level, subset, exact + stddev * rng.normal(size=exact.shape), stddev)
+
+
+def with_residuals(queries: list[PlaceQuery], rng: np.random.Generator) -> list[PlaceQuery]:
+    """About half of them as residuals; not those of a leaf's whole table, which say everything about it."""
+    whole = max((q.attributes for q in queries), key=len)
+    return [
+        replace(q, residual=True) if q.attributes and q.attributes != whole and rng.random() < 0.5 else q
+        for q in queries
+    ]  # fmt: skip
 
 
 def rows_of(places: Places, shape: tuple[int, ...], queries: list[PlaceQuery]) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
@@ -139,6 +155,7 @@ def test_least_squares_is_the_dense_solve(seed: int, levels: int, shape: tuple[i
     rng = np.random.default_rng(seed)
     places = random_places(rng, levels)
     queries = measured(places, shape, truth_of(places, shape, rng), rng)
+    queries = with_residuals(queries, rng)
     found = fit_places(places, shape, queries, nonnegative=False)
     rows, y = rows_of(places, shape, queries)
     best = np.linalg.lstsq(rows, y, rcond=None)[0]
@@ -179,6 +196,7 @@ def test_non_negative_tables_are_the_generic_solvers(seed: int, levels: int, sha
     rng = np.random.default_rng(seed)
     places = random_places(rng, levels)
     queries = measured(places, shape, truth_of(places, shape, rng), rng)
+    queries = with_residuals(queries, rng)
     found = fit_places(places, shape, queries, tolerance=1e-9)
     rows, y = rows_of(places, shape, queries)
     x, distance = nnls(rows, y)

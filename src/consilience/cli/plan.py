@@ -26,6 +26,7 @@ from consilience.domain import Workload
 from consilience.mechanisms import Auto, Calibrated, CalibratedHDMM, CalibratedResidualPlanner
 from consilience.mechanisms.fixed import CalibratedTables
 from consilience.mechanisms.foresight import beside, design_of, needed
+from consilience.mechanisms.residual_planner import CalibratedLevelResiduals
 from consilience.release.facts import budget_facts, cost_facts
 from consilience.release.registry import name_of
 from consilience.release.run import Order
@@ -74,7 +75,7 @@ def plan_command(
         ready = order.mechanism.calibrate(budget)
     assert order.tables is not None  # every mechanism that has a name has a workload
     facts = plan_facts(name_of(mechanism) or words["mechanism"], order.tables, ready, rows)
-    if rows is not None:
+    if rows is not None and not order.tables.at_levels:
         facts |= closeness(ready, order.tables, rows)
     output.json(facts)
     output.show(_text(ready, facts))
@@ -105,11 +106,12 @@ def plan_facts(
             "seconds": ready.plan.seconds,
         },
     }
-    if isinstance(ready, CalibratedTables | CalibratedHDMM | CalibratedResidualPlanner):
+    at_levels = isinstance(ready, CalibratedTables | CalibratedLevelResiduals)
+    if at_levels or isinstance(ready, CalibratedHDMM | CalibratedResidualPlanner):
         spread = list(ready.expected_rmse.values())
         expected: dict[str, Any] = {"stddev": {"least": min(spread), "most": max(spread)}}
         facts["expected"] = expected
-        fitted = ready.expected_fit if isinstance(ready, CalibratedTables) else None
+        fitted = ready.expected_fit if at_levels else None
         if fitted is not None:
             named = {",".join(c) or "(all)": error for c, error in fitted.items()}
             expected["rmse_after_least_squares"] = named
@@ -152,6 +154,8 @@ def closeness(ready: Calibrated, workload: Workload, rows: int) -> dict[str, Any
 
 def _close_text(facts: dict[str, Any]) -> list[str]:
     """The same in lines; without a number of rows, what is missing."""
+    if "rmse_after_least_squares" in facts.get("expected", {}):
+        return ["", "these are errors of least squares on the levels; non-negative tables are closer"]
     if "designs" not in facts:
         return [
             "",

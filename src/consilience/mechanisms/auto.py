@@ -13,6 +13,7 @@ from consilience.fits import LatentClasses, LeastSquares, Shrunk
 from consilience.fits.least_squares import CLEAR
 from consilience.mechanisms.fixed import Gaussian, Laplace
 from consilience.mechanisms.hdmm import HDMM
+from consilience.mechanisms.level_shares import LevelDesign
 from consilience.mechanisms.mechanism import Calibrated, Mechanism, check_budget, check_workload
 from consilience.mechanisms.pilot import Pilot
 from consilience.mechanisms.residual_planner import ResidualPlanner
@@ -51,7 +52,10 @@ class Auto(Mechanism):
             return HDMM(workload, fit=plain), why
         if workload.at_levels:
             plain = replace(_plain(fit), clear=CLEAR) if usual else fit
-            return Gaussian(workload, fit=plain), "tables at levels that add up"
+            if LevelDesign.of(workload) is None:
+                return Gaussian(workload, fit=plain), "tables at levels of several kinds"
+            why = "tables at levels that add up, by residuals of every place"
+            return ResidualPlanner(workload, fit=plain), why
         length = sum(workload.domain.shape)
         if usual and length > LONGEST:
             fit = _plain(fit) if fit.possible else Shrunk(memory=fit.memory, controls=fit.controls)

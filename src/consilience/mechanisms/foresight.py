@@ -179,6 +179,9 @@ def _read(
 def design_of(mechanism: object, fit: object, budget: Budget) -> str | None:
     """The name under which there is experience with a mechanism and its fit, None where there is none."""
     found = DESIGNS.get((type(mechanism).__name__, type(fit).__name__))
+    workload = getattr(mechanism, "workload", None)
+    if workload is not None and workload.at_levels:
+        return None
     if found == "hdmm-laplace" and getattr(mechanism, "queries", None):
         return None
     if found == "hdmm-laplace" and not isinstance(budget.capacity, Epsilon):

@@ -106,28 +106,41 @@ class Product(IntegerQuery):
 class Residual(IntegerQuery):
     """What a table says beyond its own lower-order marginals: the mean along every axis is subtracted.
 
-    n I - 1 1^T along each axis is an integer matrix, so the unit is the number of cells.
+    n I - 1 1^T along each axis is an integer matrix, so the unit is the number of cells. places: an axis that is left as it is,
+    so that this is the residual of every place's table.
     """
 
     sizes: tuple[int, ...]
+    places: int | None = None
+
+    @property
+    def centred(self) -> tuple[int, ...]:
+        """Sizes of the axes whose mean is subtracted."""
+        return tuple(n for axis, n in enumerate(self.sizes) if axis != self.places)
 
     @property
     def unit(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return prod(self.sizes)
+        return prod(self.centred)
 
     def exact(self, table: Integers) -> Integers:
         x = table.reshape(self.sizes)
         for axis, n in enumerate(self.sizes):
-            x = n * x - x.sum(axis=axis, keepdims=True)
+            if axis != self.places:
+                x = n * x - x.sum(axis=axis, keepdims=True)
         return x.reshape(-1)
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
-        return residuals(neighbours, self.sizes)
+        return residuals(neighbours, self.centred, placed=self.places is not None)
 
     @property
     def peak(self) -> int:
-        return prod(n - 1 for n in self.sizes)
+        return prod(n - 1 for n in self.centred)
 
     @property
     def query(self) -> Query:
-        return Centring(self.sizes)
+        if self.places is None:
+            return Centring(self.sizes)
+        return Kronecker(
+            Identity(n) if axis == self.places else Centring((n,))
+            for axis, n in enumerate(self.sizes)
+        )

@@ -2,7 +2,8 @@
 
 A coarse table is cheap to know well and helps every place below it; read off finer ones it is a sum of many noisy numbers. With
 every level's places divided evenly (as many children for each), the tree solve of docs/method.md gives the variance of every
-answer in closed form, one number per level and component, and shares follow by descent.
+answer in closed form, one number per level and component, and shares follow by descent. Where residuals are measured instead of
+tables, the best precisions have a closed form too (`LevelDesign.residual_precisions`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,8 @@ CENSUS = {
     5: (1440.0, 447.0, 687.0, 1256.0, 165.0),
 }
 """Shares of rho by level in the 2020 census's redistricting persons: nation, state, county, tract, block group, block."""
+TURNS = 30
+"""Of weights and precisions; the sum of errors is then within 1e-9 of its least."""
 LEAST_SHARE = 1e-4
 """Of an equal share: no table that was asked for is measured with less."""
 
@@ -32,6 +36,9 @@ LEAST_SHARE = 1e-4
 class LevelDesign:
     """Tables at levels of one attribute: for each its level (0: the attribute is summed out) and its other attributes."""
 
+    names: tuple[str | None, ...]
+    """Of the levels, from the root (None) to the attribute itself."""
+    others: Clique
     counts: tuple[int, ...]
     """Places at each level, from one at the root."""
     levels: NDArray[np.int64]
@@ -56,6 +63,8 @@ class LevelDesign:
         on_ladder = [next((a for a in c if a in ladder), None) for c in workload]
         subsets = tuple(tuple(others.index(a) for a in c if a in others) for c in workload)
         return cls(
+            tuple(ladder),
+            tuple(others),
             (1, *(v.size for v in chain), domain[attribute]),
             np.array([ladder.index(a) for a in on_ladder]),
             subsets,
@@ -65,16 +74,22 @@ class LevelDesign:
 
     def variances(self, shares: Buffer) -> Buffer:
         """Per table the mean variance of a cell by least squares, where a share of one is noise of variance one."""
-        parts, last = self.parts, len(self.counts) - 1
-        own = np.zeros((last + 1, len(parts)))
+        parts = self.parts
+        own = np.zeros((len(self.counts), len(parts)))
         for l, s, share in zip(self.levels, self.subsets, shares, strict=True):
             own[l] += share * parts.copies(s) * parts.inside(s)
-        tiny = 1e-12 * own.max()
+        return self.variances_given(own)
+
+    def variances_given(self, own: Buffer) -> Buffer:
+        """The same where `own` is what is measured about each component of a place's table, level by level."""
+        parts, last = self.parts, len(self.counts) - 1
+        tiny = 1e-12 * own[np.isfinite(own)].max()
         up = np.empty_like(own)
         up[last] = 1.0 / np.maximum(own[last], tiny)
         for l in range(last - 1, -1, -1):
             below = self.counts[l + 1] / self.counts[l] * up[l + 1]
-            up[l] = below / (1.0 + own[l] * below)
+            with np.errstate(divide="ignore"):
+                up[l] = 1.0 / (1.0 / below + own[l])
         found = up.copy()
         for l in range(1, last + 1):
             each = self.counts[l - 1] / self.counts[l]
@@ -106,6 +121,42 @@ class LevelDesign:
         found = minimize(cost, start - start.max(), method="L-BFGS-B", bounds=[(low, 0.0)] * many)
         shares = np.exp(found.x)
         return shares / shares.sum()
+
+    def residual_precisions(self, total_public: bool) -> Buffer:
+        """1 / sigma^2 for the residual of every level (rows) and component (columns), with the least sum of root mean squared
+        errors at a cost of one; 0 where nothing is measured.
+
+        A component s is known, in the part of it that tells places of level j of one parent apart, with precision
+        pi_j = sum_{i >= j} (n_j / n_i) own_i, which costs p_s / m_s times the part's share of freedom: p_s = d_s / n_s the price
+        of a residual, m_s the cells summed. Weighted squared errors add up to sum_j b_j / pi_j, and the least is at
+        pi_j in proportion to sqrt(b_j m_s / p_s). It falls so that own_j = pi_j - (n_j / n_{j+1}) pi_{j+1} is never negative:
+        measuring every place by itself loses nothing. Root mean squared errors are weighted squared errors with the weights that
+        they themselves give, so weights and precisions take turns; each turn is closer.
+        """
+        parts, counts = self.parts, np.array(self.counts, float)
+        sizes = np.array([prod(parts.shape[i] for i in s) for s in [*parts.subsets, parts.whole]])
+        price = np.divide(
+            parts.dimensions, sizes
+        )  # of `rest`: that of the whole table, the only other that is measured
+        copies = parts.cells / sizes
+        matters = np.zeros((len(self.subsets), len(counts), len(parts)))
+        for c, (l, s) in enumerate(zip(self.levels, self.subsets, strict=True)):
+            matters[c, l] = parts.inside(s) * parts.dimensions * parts.copies(s) ** 2 / parts.cells
+        if total_public:
+            matters[:, counts == 1.0, int(parts.inside(()).argmax())] = 0.0
+        weights, own = self.weights / self.weights.sum(), np.zeros(0)
+        for _ in range(TURNS):
+            at = np.einsum("c,cls->ls", weights, matters) / counts[:, None] ** 2
+            root = np.sqrt(at[::-1].cumsum(axis=0)[::-1] * copies / np.maximum(price, 1e-300))
+            own = counts[:, None] * np.diff(-root, axis=0, append=0.0)
+            own[own < 1e-9 * own.max()] = 0.0
+            own /= (own * price / copies).sum()
+            given = own.copy()
+            if total_public:
+                given[counts == 1.0, int(parts.inside(()).argmax())] = np.inf
+            errors = np.sqrt(self.variances_given(given))
+            weights = np.divide(self.weights, errors, out=np.zeros_like(errors), where=errors > 0)
+        return own / copies
 
     def of_the_census(self) -> Buffer:
         """The 2020 census's shares by level, equal between the tables of a level."""

@@ -383,8 +383,8 @@ def check_workload(workload: Workload, fit: Fit, *, levels: bool = False) -> Non
     if workload.at_levels and not levels:
         level = next(a for c in workload for a in c if a in workload.domain.levels)
         raise DomainError(
-            f"tables at levels of an attribute are measured by Gaussian, Laplace and HDMM, got {level!r}; use one of those, or "
-            f"ask for tables of {workload.domain.levels[level].attribute!r} itself"
+            f"tables at levels of an attribute are measured by Gaussian, Laplace, HDMM and ResidualPlanner, got {level!r}; use "
+            f"one of those, or ask for tables of {workload.domain.levels[level].attribute!r} itself"
         )
     need, budget = BYTES_PER_CELL * workload.cells, parse_bytes(checked_fit(fit).memory)
     if need > budget:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from consilience.domain import Buffer, Clique, Domain
 from consilience.errors import BudgetError
 from consilience.mechanisms.fixed import Part
 from consilience.mechanisms.integer_queries import Residual
+from consilience.mechanisms.level_shares import LevelDesign
 from consilience.privacy import (
     Cost,
     Epsilon,
@@ -51,7 +54,10 @@ def residual_parts(
         raise BudgetError(f"Gaussian noise cannot keep a pure epsilon, got {capacity!r}")
     shares = prices(domain, cliques, neighbours) / variances
     if neighbours.value == "replace-one" and sum(n > 1 for n in domain.shape) <= MOST_JOINT:
-        return _priced_together(domain, cliques, variances, shares, capacity, neighbours)
+        asked = [
+            Asked(c, Residual(domain.shape_of(c)), tuple(map(domain.position, c))) for c in cliques
+        ]
+        return _priced_together(domain.shape, asked, variances, shares, capacity, neighbours)
     parts = _priced_apart(domain, cliques, shares, capacity, neighbours)
     return parts, Cost.sum(neighbours, _costs(parts, neighbours))
 
@@ -82,9 +88,52 @@ def _priced_apart(
     ]
 
 
-def _priced_together(
+def level_parts(
     domain: Domain,
-    cliques: Sequence[Clique],
+    design: LevelDesign,
+    precisions: Buffer,
+    capacity: Rho | MuSquared | Epsilon,
+    neighbours: Neighbours,
+) -> tuple[list[Part], Cost]:
+    """The residuals of the table of every place, level by level, with precisions in these proportions (a row per level, a
+    column per component), and their cost, within `capacity`."""
+    if isinstance(capacity, Epsilon):
+        raise BudgetError(f"Gaussian noise cannot keep a pure epsilon, got {capacity!r}")
+    shape = design.parts.shape
+    subsets = [*design.parts.subsets, design.parts.whole]
+    asked: list[Asked] = []
+    levels, components = np.nonzero(precisions)
+    for level, component in zip(levels.tolist(), components.tolist(), strict=True):
+        s, name = subsets[component], design.names[level]
+        clique = domain.named([*(design.others[i] for i in s), *([name] if name else [])])
+        axis = clique.index(name) if name else None
+        asked.append(Asked(clique, Residual(domain.shape_of(clique), axis), s))
+    found = precisions[levels, components]
+    price = [prod((n - 1) / n for n in a.query.centred) for a in asked]
+    return _priced_together(shape, asked, 1.0 / found, price * found, capacity, neighbours)
+
+
+class Asked(NamedTuple):
+    """A residual to be measured: of which clique, what exactly, and the positions of its attributes among those of all."""
+
+    clique: Clique
+    query: Residual
+    positions: tuple[int, ...]
+
+    @property
+    def places(self) -> int:
+        """How many places' tables it is the residual of."""
+        return 1 if self.query.places is None else self.query.sizes[self.query.places]
+
+    @property
+    def is_total(self) -> bool:
+        """Whether it only says how many rows there are."""
+        return not self.query.centred and self.places == 1
+
+
+def _priced_together(
+    sizes: tuple[int, ...],
+    asked: Sequence[Asked],
     variances: Buffer,
     shares: Buffer,
     capacity: Rho | MuSquared,
@@ -94,23 +143,25 @@ def _priced_together(
 
     The number of rows, where it is not public, is no residual: it has its share of the budget to itself.
     """
-    members = [i for i, clique in enumerate(cliques) if clique]
-    widths: dict[Clique, Sigma] = {}
+    alone = [i for i, a in enumerate(asked) if a.is_total]
+    members = [i for i, a in enumerate(asked) if not a.is_total]
+    widths: dict[int, Sigma] = {}
     costs: list[Cost] = []
-    if len(members) < len(cliques):
-        whole, alone = float(shares.sum()), float(shares[[not c for c in cliques]].sum())
-        own, capacity = capacity.split([alone, max(whole - alone, 1e-300)])
-        widths[()] = gaussian_sigma(Residual(()).sensitivity(neighbours), own)
-        costs.append(Cost.gaussian(Residual(()).sensitivity(neighbours), widths[()]))
+    for i in alone:
+        rest = float(shares.sum()) - float(sum(shares[j] for j in alone if j <= i))
+        own, capacity = capacity.split([float(shares[i]), max(rest, 1e-300)])
+        widths[i] = gaussian_sigma(asked[i].query.sensitivity(neighbours), own)
+        costs.append(Cost.gaussian(asked[i].query.sensitivity(neighbours), widths[i]))
     if members:
-        family = [tuple(domain.position(a) for a in cliques[i]) for i in members]
-        wanted = [float(variances[i]) ** 0.5 * domain.size(cliques[i]) for i in members]
-        found = residual_sigmas(neighbours, domain.shape, family, wanted, capacity)
-        widths |= zip((cliques[i] for i in members), found, strict=True)
-        costs.append(Cost.residuals(neighbours, domain.shape, family, found))
+        family = [asked[i].positions for i in members]
+        places = [asked[i].places for i in members]
+        wanted = [float(variances[i]) ** 0.5 * asked[i].query.unit for i in members]
+        found = residual_sigmas(neighbours, sizes, family, wanted, capacity, places)
+        widths |= zip(members, found, strict=True)
+        costs.append(Cost.residuals(neighbours, sizes, family, found, places))
     for width in widths.values():
         checked_width(width)
-    parts = [Part(c, widths[c], Residual(domain.shape_of(c))) for c in cliques]
+    parts = [Part(a.clique, widths[i], a.query) for i, a in enumerate(asked)]
     return parts, Cost.sum(neighbours, costs)
 
 

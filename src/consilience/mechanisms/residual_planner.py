@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -27,13 +28,14 @@ from consilience.fits import LeastSquares
 from consilience.measurements import Measurement
 from consilience.measurements.structured import centred
 from consilience.mechanisms.fixed import CalibratedParts, Part, check_parts_fit
+from consilience.mechanisms.level_shares import LevelDesign
 from consilience.mechanisms.mechanism import (
     Mechanism,
     Release,
     check_budget,
     check_workload,
 )
-from consilience.mechanisms.residual_parts import prices, residual_parts
+from consilience.mechanisms.residual_parts import level_parts, prices, residual_parts
 from consilience.model import Fit
 from consilience.privacy import (
     Budget,
@@ -50,16 +52,24 @@ class ResidualPlanner(Mechanism):
 
     The weight of a clique in the workload multiplies its answers, so squared errors count by its square. fit: how they are
     reconstructed, from marginals that say the same as the residuals.
+
+    At levels of an attribute the residuals are those of the table of every place. A level has few cells or very many, so there
+    each table counts by its root mean squared error (after least squares on the tree), whatever its size, as for `Gaussian`.
     """
 
     workload: Workload
     fit: Fit = LeastSquares()
+    levels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_workload(self.workload, self.fit)
-        self.fit.check("gaussian")
+        check_workload(self.workload, self.fit, levels=True)
+        self.fit.check("gaussian", query=self.workload.at_levels)
+        if self.workload.at_levels and LevelDesign.of(self.workload) is None:
+            raise DomainError(
+                "ResidualPlanner takes tables at levels of one attribute that lie in each other, got others; use Gaussian or HDMM"
+            )
 
-    def calibrate(self, budget: Budget) -> CalibratedResidualPlanner:
+    def calibrate(self, budget: Budget) -> CalibratedResidualPlanner | CalibratedLevelResiduals:
         """Least noise that an (epsilon, delta) or rho budget allows."""
         check_budget(budget)
         if isinstance(budget.capacity, Epsilon):
@@ -67,8 +77,14 @@ class ResidualPlanner(Mechanism):
                 f"Gaussian noise cannot keep a pure epsilon, got {budget!r}; give the budget a "
                 "delta (or rho), or use HDMM with Laplace noise"
             )
-        noise = ResidualPlan.of(self.workload, budget.neighbours)
         domain = self.workload.domain
+        design = LevelDesign.of(self.workload)
+        if design is not None:
+            wanted = design.residual_precisions(budget.neighbours.total_public)
+            parts, cost = level_parts(domain, design, wanted, budget.capacity, budget.neighbours)
+            plan = self.fit.plan(domain, self.workload.cliques)
+            return CalibratedLevelResiduals(self, budget, design, parts, cost, plan)
+        noise = ResidualPlan.of(self.workload, budget.neighbours)
         check_parts_fit(domain, noise.cliques, self.fit.memory, "the tables of the residuals")
         capacity = budget.capacity
         parts, cost = residual_parts(
@@ -159,6 +175,42 @@ class CalibratedResidualPlanner(CalibratedParts[ResidualPlanner]):
         return (
             f"ResidualPlanner: {len(self.workload)} cliques by {len(self.parts)} residuals, "
             f"expected RMSE {self.expected_overall_rmse:.6g}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CalibratedLevelResiduals(CalibratedParts[ResidualPlanner]):
+    """`ResidualPlanner` at levels: one sigma per level and residual. The fit takes the residuals as they are."""
+
+    mechanism: ResidualPlanner
+    budget: Budget
+    design: LevelDesign
+    parts: Sequence[Part]
+    cost: Cost
+    plan: Plan
+
+    @property
+    def expected_rmse(self) -> dict[Clique, float]:
+        """Per clique of the workload, root mean squared error of a cell by least squares on the tree, before non-negativity."""
+        of, names = self.design.parts, self.design.names
+        own = np.zeros((len(names), len(of)))
+        if self.budget.neighbours.total_public:
+            own[0, int(of.inside(()).argmax())] = np.inf
+        for part in self.parts:
+            level = next((names.index(a) for a in part.clique if a in names), 0)
+            s = tuple(self.design.others.index(a) for a in part.clique if a in self.design.others)
+            at = len(of) - 1 if s == of.whole else of.subsets.index(s)
+            own[level, at] += of.copies(s) / part.stddev**2
+        found = np.sqrt(self.design.variances_given(own))
+        return dict(zip(self.workload, found.tolist(), strict=True))
+
+    expected_fit = expected_rmse
+    """The same: what least squares leaves is what is known beforehand."""
+
+    def __str__(self) -> str:
+        return (
+            f"ResidualPlanner: {len(self.workload)} cliques by {len(self.parts)} residuals at "
+            f"{len(self.design.names)} levels"
         )
 
 

@@ -105,8 +105,11 @@ def residual_sigmas(
     family: Sequence[tuple[int, ...]],
     widths: Sequence[float],
     share: Rho | MuSquared,
+    places: Sequence[int] | None = None,
 ) -> tuple[Sigma, ...]:
     """sigma_t = s w_t for the residuals of a family, with the least s that the share allows them together.
+
+    places: as in `residual_family`.
 
     zCDP: s^2 = D^2 / (2 rho), D^2 that of the stack over the widths. Gaussian accounting: s is found by bisection.
     """
@@ -116,9 +119,9 @@ def residual_sigmas(
         return tuple(Sigma(float_above(Fraction(s) * x)) for x in w)
 
     def enough(s: float) -> bool:
-        return _within(Cost.residuals(neighbours, sizes, family, sigmas(s)), share)
+        return _within(Cost.residuals(neighbours, sizes, family, sigmas(s), places), share)
 
-    squared = float(residual_family(neighbours, sizes, family, [x * x for x in w]))
+    squared = float(residual_family(neighbours, sizes, family, [x * x for x in w], places))
     if isinstance(share, Rho):
         return sigmas(_enough_noise(math.sqrt(squared / (2 * _positive(share).value)), enough))
     mu_squared = float(_positive(_gaussian_share(share)).value)

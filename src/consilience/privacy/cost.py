@@ -102,15 +102,24 @@ class Cost:
         sizes: Sequence[int],
         family: Sequence[tuple[int, ...]],
         sigmas: Sequence[Sigma],
+        places: Sequence[int] | None = None,
     ) -> Cost:
-        """Discrete Gaussian noise on every residual of a family, each with its own sigma: one person moves them together."""
+        """Discrete Gaussian noise on every residual of a family, each with its own sigma: one person moves them together.
+
+        places: as in `residual_family`.
+        """
         variances = [Fraction(require(s, Sigma, "Gaussian noise").value) ** 2 for s in sigmas]
         smooth = None
         if min(variances) > SMOOTHING:
             less = [v - SMOOTHING for v in variances]
-            smooth = round_up(residual_family(neighbours, sizes, family, less))
-        rho = round_up(residual_family(neighbours, sizes, family, variances) / 2)
-        cells = sum(prod(sizes[i] for i in t) for t in family)
+            smooth = round_up(residual_family(neighbours, sizes, family, less, places))
+        rho = round_up(residual_family(neighbours, sizes, family, variances, places) / 2)
+        at = [1] * len(family) if places is None else places
+        touched = neighbours.changed_cells * neighbours.rows
+        cells = sum(
+            prod(sizes[i] for i in t) * (touched if n > 1 else 1)
+            for t, n in zip(family, at, strict=True)
+        )
         return cls(neighbours, (Spend("gaussian", rho, mu_squared=smooth, cells=cells),))
 
     @classmethod

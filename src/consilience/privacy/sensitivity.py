@@ -16,6 +16,7 @@ so a change has the L1 norm of m rows and the L2 norm of one row m times; convex
     number of rows                      m                   m - 1 (public for m = 1)
     integer matrix A x  L1 / L2^2       m / m^2 times the columns' largest   2 / 2 (A >= 0) or 4 times that
     n_t residual_t x    L2^2            m^2 prod n (n - 1)  2 k / (k - 1) times that, k = min n
+    the same, each place's              the same            the same
     all of them, each over its width    their sum           the largest sum over who differs where (`residual_family`)
 
 No other module states a sensitivity.
@@ -210,18 +211,19 @@ def products(neighbours: Neighbours, factors: Iterable[NDArray[np.int64]]) -> Se
     return _of_unit(relation, c * l1, squares, c * entries)
 
 
-def residuals(neighbours: Neighbours, sizes: Iterable[int]) -> Sensitivity:
+def residuals(neighbours: Neighbours, sizes: Iterable[int], *, placed: bool = False) -> Sensitivity:
     """A x for A the product of n I - 1 1^T over attributes of the given sizes: n_t times the residual of a
     marginal.
 
     A column has L2^2 = prod n (n - 1) and L1 = prod 2 (n - 1). Two columns that differ in the attributes D have the
     inner product n_t prod_{D} (-1) prod_{not D} (n - 1), least when D is the smallest attribute alone. No attributes: the
-    number of rows.
+    number of rows. placed: of the table of every place. Rows in two places have the inner product zero, so the worst are
+    two rows in one place; without attributes it is the marginal of the places.
     """
     relation = Neighbours.of(neighbours)
     n = [operator.index(size) for size in sizes]
     if not n:
-        return total(relation)
+        return marginals(relation) if placed else total(relation)
     if min(n) < 2:
         raise BudgetError(f"a residual must have attributes of at least two values, got {n}")
     square, l1 = prod(k * (k - 1) for k in n), prod(2 * (k - 1) for k in n)
@@ -229,7 +231,8 @@ def residuals(neighbours: Neighbours, sizes: Iterable[int]) -> Sensitivity:
     if c == 2:
         square = 2 * square * min(n) // (min(n) - 1)
     whole = _of_unit(relation, c * l1, square, 0)
-    return Sensitivity(relation, whole.l1, whole.l2_squared, prod(n))
+    cells = prod(n) * (c * relation.rows if placed else 1)
+    return Sensitivity(relation, whole.l1, whole.l2_squared, cells)
 
 
 MOST_JOINT = 18
@@ -243,8 +246,11 @@ def residual_family(
     sizes: Sequence[int],
     family: Sequence[tuple[int, ...]],
     variances: Sequence[Fraction],
+    places: Sequence[int] | None = None,
 ) -> Fraction:
     """L2^2 of the stack of A_t x / w_t, A_t as in `residuals`: family lists the positions t in `sizes`, variances the w_t^2.
+
+    places: for each member the number of places whose tables it is the residual of, at levels that lie in each other; 1 for none.
 
     A row that is added brings a column of every A_t, of the same norm whatever the row: L2^2 adds up. Two rows that differ in
     the attributes D are apart, in A_t, by
@@ -258,27 +264,37 @@ def residual_family(
     replacements and p - q removals. A removal moves the stack by less than a replacement can (on average over all rows a'
     the products vanish, so the largest is at least S, which is twice what a removal moves, squared): the worst is m replacements
     alike. How many rows there are is `total`, and not part of the family.
+
+    Rows in different places of a level have the inner product zero there, and are then in different places of every finer level:
+    so for each level in turn, rows are together down to it and apart below; the sum is over the members where they are together.
     """
     relation = Neighbours.of(neighbours)
     shapes = [tuple(operator.index(sizes[i]) for i in t) for t in family]
+    counts = [1] * len(family) if places is None else [operator.index(n) for n in places]
+    members = list(zip(family, shapes, counts, variances, strict=True))
     apart = sum(
-        (residuals(relation, n).l2_squared / v for n, v in zip(shapes, variances, strict=True)),
-        Fraction(0),
+        (residuals(relation, n, placed=p > 1).l2_squared / v for _, n, p, v in members), Fraction(0)
     )
     used = sorted({i for t in family for i in t})
     if relation.value == "add-remove" or len(used) > MOST_JOINT:
         return apart
-    terms = [2 * prod(k * (k - 1) for k in n) / v for n, v in zip(shapes, variances, strict=True)]
-    place = {i: axis for axis, i in enumerate(used)}
-    sums = np.zeros((2,) * len(used))
-    for t, term in zip(family, terms, strict=True):
-        sums[tuple(int(i in t) for i in place)] += float(term)
-    for i, axis in place.items():
-        without, within = np.take(sums, 0, axis), np.take(sums, 1, axis)
-        sums = np.stack([without + within, without - within / (sizes[i] - 1)], axis)
-    whole = sum(terms, Fraction(0))
-    joint = whole * (1 + _FLOATS) - Fraction(float(sums.min()))
+    terms = [2 * prod(k * (k - 1) for k in n) / v for _, n, _, v in members]
+    sums, least = np.zeros((2,) * len(used)), 0.0 if min(counts) > 1 else np.inf
+    for level in sorted(set(counts)):
+        for (t, _, count, _), term in zip(members, terms, strict=True):
+            if count == level:
+                sums[tuple(int(i in t) for i in used)] += float(term)
+        least = min(least, _least_sum(sums, [sizes[i] for i in used]))
+    joint = sum(terms, Fraction(0)) * (1 + _FLOATS) - Fraction(least)
     return min(apart, relation.rows**2 * joint)
+
+
+def _least_sum(sums: NDArray[np.float64], sizes: Sequence[int]) -> float:
+    """The least over D of sum_t c_t prod_{i in t and D} h_i, from the c_t by who is in t, one pass for each attribute."""
+    for axis, n in enumerate(sizes):
+        without, within = np.take(sums, 0, axis), np.take(sums, 1, axis)
+        sums = np.stack([without + within, without - within / (n - 1)], axis)
+    return float(sums.min())
 
 
 def _whole(matrix: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -43,6 +43,10 @@ class Components:
             return np.ones(len(self), bool)
         return np.array([set(s) <= set(subset) for s in self.subsets] + [False])
 
+    def only(self, subset: Subset) -> NDArray[np.bool_]:
+        """The component that a marginal has beyond its own marginals; `rest` where that is the whole table's."""
+        return np.array([s == subset for s in self.subsets] + [subset == self.whole])
+
     def copies(self, subset: Subset) -> float:
         """Cells of the table for each cell of the marginal."""
         return self.cells / prod(self.shape[i] for i in subset)

@@ -27,6 +27,7 @@ from consilience.solvers.places import (
     Subset,
     checked_query,
     checked_range,
+    residual_rows,
 )
 
 Given = TypeVar("Given", PlaceQuery, PlaceRange)
@@ -157,14 +158,18 @@ class PlaceProblem:
         self.order = Order(self.places, kinds.reshape(-1))
         leaf = np.zeros((len(each), len(parts)))
         for j, q in enumerate(seen):
-            leaf += (
-                each[:, j, None] ** -2.0 * parts.copies(q.attributes) * parts.inside(q.attributes)
-            )
+            leaf += each[:, j, None] ** -2.0 * self._seen(q)
         for q in self.queries:
             if q.level < self.last:
                 weight = self.order.take(q.stddev, q.level)[:, None] ** -2.0
-                found[q.level] += weight * parts.copies(q.attributes) * parts.inside(q.attributes)
+                found[q.level] += weight * self._seen(q)
         self.precision = [*found, leaf]
+
+    def _seen(self, query: PlaceQuery) -> Buffer:
+        """M'M of a query, one number per component."""
+        parts, s = self.components, query.attributes
+        seen = parts.only(s) if query.residual else parts.inside(s)
+        return parts.copies(s) * seen.astype(np.float64)
 
     def _take_possible(self, possible: NDArray[np.bool_] | None) -> None:
         """`mask` has one row for all leaves or one for each; `room[l]` counts possible leaves below each place, by cell."""
@@ -310,6 +315,8 @@ class PlaceProblem:
                     chosen = self.order.of[level][part]
                     weighted = q.values[chosen] * q.stddev[chosen, None] ** -2.0
                     weighted[np.isinf(q.stddev[chosen])] = 0.0
+                    if q.residual:
+                        weighted = residual_rows(weighted, [self.shape[i] for i in q.attributes])
                     to = out[part].reshape(-1, *self.shape)
                     to += self.components.spread(weighted, q.attributes)
         return out
@@ -349,7 +356,10 @@ class PlaceProblem:
         for q in self.queries:
             for part in self._portions(q.level):
                 chosen = self.order.of[q.level][part]
-                off = self.components.sums(tables[q.level][part], q.attributes) - q.values[chosen]
+                found = self.components.sums(tables[q.level][part], q.attributes)
+                if q.residual:
+                    found = residual_rows(found, [self.shape[i] for i in q.attributes])
+                off = found - q.values[chosen]
                 square = np.square(off).sum(axis=1) * q.stddev[chosen] ** -2.0
                 total += 0.5 * float(square[np.isfinite(q.stddev[chosen])].sum())
         return total

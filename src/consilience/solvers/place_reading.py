@@ -20,6 +20,7 @@ from consilience.domain.levels import Level
 from consilience.measurements import (
     BoundControl,
     BoundMeasurement,
+    Centring,
     Coarsened,
     Identity,
     Kronecker,
@@ -68,13 +69,13 @@ def read_tree(
     used = {a: domain.levels[a] for c in controls for a in c.named if a in domain.levels}
     controlled = {v.attribute for v in used.values()}
     for query in measured.queries.values():
-        if not _readable(query):
-            return None
         if isinstance(query, Coarsened):
             used |= {v.name: v for v in query.levels if v is not None}
     if not used:
         return None
     attribute = max(domain, key=lambda a: domain[a] if any(v.attribute == a for v in used.values()) else 0)  # fmt: skip
+    if not all(_readable(q, measured.cliques[i], attribute) for i, q in measured.queries.items()):
+        return None
     some = [i for i, query in measured.queries.items() if chosen_places(query) is not None]
     if controlled - {attribute} or any(measured.cliques[i][0] != attribute for i in some):
         return None
@@ -211,9 +212,22 @@ def chosen_places(query: Query) -> NDArray[np.int64] | None:
     return chosen if plain and single and np.unique(chosen).size == chosen.size else None
 
 
-def _readable(query: Query) -> bool:
+def _readable(query: Query, clique: Clique, attribute: str) -> bool:
     whole = isinstance(query, Coarsened) and isinstance(query.of, Identity)
-    return whole or chosen_places(query) is not None
+    return whole or chosen_places(query) is not None or _is_residual(query, clique, attribute)
+
+
+def _is_residual(query: Query, clique: Clique, attribute: str) -> bool:
+    """Whether the query is the residual of the table of every place: the mean along every other attribute subtracted."""
+    inner = query.of if isinstance(query, Coarsened) else query
+    if isinstance(inner, Centring):
+        return attribute not in clique
+    if not isinstance(inner, Kronecker) or len(inner.factors) != len(clique):
+        return False
+    return all(
+        isinstance(f, Identity if a == attribute else Centring)
+        for a, f in zip(clique, inner.factors, strict=True)
+    )
 
 
 def _queries(
@@ -228,6 +242,7 @@ def _queries(
         for i, old in enumerate(found):
             here, there = np.isfinite(new.stddev), np.isfinite(old.stddev)
             same = (old.level, old.attributes) == (new.level, new.attributes)
+            same = same and not (old.residual or new.residual)
             if same and _same_groups(old, new) and not (here & there).any():
                 values = np.where(np.atleast_1d(here)[:, None], new.values, old.values)
                 stddev = np.where(here, new.stddev, old.stddev)
@@ -249,9 +264,10 @@ def _query(tree: Tree, sizes: Mapping[str, int], others: Clique, m: BoundMeasure
     levels = m.query.levels if isinstance(m.query, Coarsened) else (None,) * len(m.clique)
     subset = tuple(others.index(a) for a in m.clique if a != tree.attribute)
     read = list(zip(m.clique, levels, strict=True))
+    residual = _is_residual(m.query, m.clique, tree.attribute)
     groups = _groups([(sizes[a], v) for a, v in read if a != tree.attribute])
     if tree.attribute not in m.clique:
-        return PlaceQuery(0, subset, m.values.reshape(1, -1), m.stddev, groups)
+        return PlaceQuery(0, subset, m.values.reshape(1, -1), m.stddev, groups, residual)
     axis = m.clique.index(tree.attribute)
     level = tree.level_of(m.clique, levels[axis])
     places = tree.places.count(level)
@@ -263,7 +279,7 @@ def _query(tree: Tree, sizes: Mapping[str, int], others: Clique, m: BoundMeasure
         values[chosen], stddev[chosen] = rows, m.stddev
         return PlaceQuery(level, subset, values, stddev, groups)
     values = np.moveaxis(m.values.reshape(before, places, -1), 1, 0).reshape(places, -1)
-    return PlaceQuery(level, subset, values, m.stddev, groups)
+    return PlaceQuery(level, subset, values, m.stddev, groups, residual)
 
 
 def _groups(axes: Sequence[tuple[int, Level | None]]) -> NDArray[np.int64] | None:

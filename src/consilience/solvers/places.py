@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.domain import Buffer
 from consilience.errors import ConsilienceError, MeasurementError
+from consilience.measurements.structured import centred
 
 Subset = tuple[int, ...]
 
@@ -102,7 +103,8 @@ class PlaceQuery:
     """Noisy marginals of every place of a level: values has a row per place, one number per cell of the marginal in C order.
 
     stddev: one number, or one per place with inf where the place was not measured. groups: for a query on coarser values, a label
-    for each cell of the marginal; values then has a number per label.
+    for each cell of the marginal; values then has a number per label. residual: what was measured is the marginals with
+    their mean along every attribute subtracted.
     """
 
     level: int
@@ -110,6 +112,7 @@ class PlaceQuery:
     values: Buffer
     stddev: Any = 1.0
     groups: NDArray[np.int64] | None = None
+    residual: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +169,13 @@ def checked_query(places: Places, shape: tuple[int, ...], query: PlaceQuery) -> 
     values = values.reshape(many, cells)
     if not np.isfinite(values[np.isfinite(stddev)]).all():
         raise MeasurementError("measured values must be finite, got nan or infinity")
-    return PlaceQuery(query.level, query.attributes, values, stddev, query.groups)
+    return PlaceQuery(query.level, query.attributes, values, stddev, query.groups, query.residual)
+
+
+def residual_rows(rows: Buffer, sizes: Sequence[int]) -> Buffer:
+    """Rows of marginals, each with its mean along every attribute subtracted."""
+    tables = np.moveaxis(rows.reshape(len(rows), *sizes), 0, -1)
+    return np.moveaxis(centred(tables, len(sizes)), -1, 0).reshape(len(rows), -1)
 
 
 def checked_range(places: Places, shape: tuple[int, ...], given: PlaceRange) -> PlaceRange:

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+import consilience
 from consilience.cli import main
 from consilience.report import charts
 
@@ -25,7 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def test_the_version_is_in_one_place() -> None:
-    assert version("consilience") == PROJECT["version"]
+    assert version("consilience") == consilience.__version__ == PROJECT["version"]
     files = [ROOT / "CITATION.cff", *ROOT.glob("src/**/*.py"), *ROOT.glob(".github/**/*.yml")]
     stated = re.compile(rf"\b{re.escape(PROJECT['version'])}\b")
     assert [f.name for f in files if stated.search(f.read_text(encoding="utf-8"))] == []

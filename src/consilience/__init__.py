@@ -125,6 +125,8 @@ _PACKAGES = ("baselines", "mechanisms", "release")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("consilience")
     if name in _PACKAGES:
         return import_module(f"consilience.{name}")
     if name not in _HOME:

@@ -155,7 +155,10 @@ def closeness(ready: Calibrated, workload: Workload, rows: int) -> dict[str, Any
 def _close_text(facts: dict[str, Any]) -> list[str]:
     """The same in lines; without a number of rows, what is missing."""
     if "rmse_after_least_squares" in facts.get("expected", {}):
-        return ["", "these are errors of least squares on the levels; non-negative tables are closer"]
+        return [
+            "",
+            "these are errors of least squares on the levels; non-negative tables are closer",
+        ]
     if "designs" not in facts:
         return [
             "",

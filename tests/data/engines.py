@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -157,6 +158,7 @@ def _sqlite_value(value: Any) -> Any:
 def spark() -> Any:
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -16,7 +16,7 @@ from consilience.errors import ConsilienceError, MeasurementError
 from consilience.kernels.threads import threads
 from consilience.solvers.place_problem import PlaceProblem
 from consilience.solvers.place_splitting import clear_marginals, fit_places
-from consilience.solvers.places import PlaceQuery, PlaceRange, Places
+from consilience.solvers.places import Asked, PlaceQuery, PlaceRange, Places
 
 
 def random_places(rng: np.random.Generator, levels: int, most: int = 3) -> Places:
@@ -172,7 +172,7 @@ def test_standard_errors_are_those_of_a_dense_solve(seed: int) -> None:
     truth = truth_of(places, shape, rng)
     queries = measured(places, shape, truth, rng)
     controls = [PlaceRange.exact(0, (), truth_at(places, shape, truth, 0, ()))] if seed % 2 else []
-    problem = PlaceProblem(places, shape, queries, controls, solved=False)
+    problem = PlaceProblem(Asked.of(places, shape, queries, controls), solved=False)
     rows, _ = rows_of(places, shape, queries)
     free = np.eye(rows.shape[1])
     for c in controls:

@@ -7,13 +7,14 @@ cells do: z = prox(v), and v += 1.6 (M x - z).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from consilience.domain import Buffer
 from consilience.solvers.place_problem import PlaceProblem
-from consilience.solvers.places import PlaceQuery, PlaceRange
+from consilience.solvers.places import Asked, PlaceQuery, PlaceRange
 
 OWN = 0.1
 """The first penalty of a query on sums over its own precision, where that of cells is 1: the latter begins at 10
@@ -25,12 +26,12 @@ class PlaceCopy(ABC):
     """The copy v of the marginals of one level, places in the order of the tree, and what it tells the solve."""
 
     def __init__(
-        self, problem: PlaceProblem, given: PlaceRange | PlaceQuery, v: Buffer | None
+        self, problem: PlaceProblem, given: PlaceRange | PlaceQuery, ratio: float, v: Buffer | None
     ) -> None:
         self.level, self.subset = given.level, given.attributes
         self.parts = problem.components
         self.base = self.parts.sums(problem.a[self.level], self.subset)
-        self.ratio = _first_ratio(problem, given)
+        self.ratio = ratio
         self.v = self.base.copy() if v is None else v.copy()
 
     @abstractmethod
@@ -78,8 +79,10 @@ class PlaceCopy(ABC):
 class RangeCopy(PlaceCopy):
     """Marginals that must lie between two ends."""
 
-    def __init__(self, problem: PlaceProblem, given: PlaceRange, v: Buffer | None) -> None:
-        super().__init__(problem, given, v)
+    def __init__(
+        self, problem: PlaceProblem, given: PlaceRange, ratio: float, v: Buffer | None
+    ) -> None:
+        super().__init__(problem, given, ratio, v)
         self.low, self.high = (
             problem.order.take(end, given.level) for end in (given.low, given.high)
         )
@@ -91,8 +94,10 @@ class RangeCopy(PlaceCopy):
 class GroupCopy(PlaceCopy):
     """A query on sums of a marginal's cells: w/2 |G u - y|^2, groups of cells by label."""
 
-    def __init__(self, problem: PlaceProblem, given: PlaceQuery, v: Buffer | None) -> None:
-        super().__init__(problem, given, v)
+    def __init__(
+        self, problem: PlaceProblem, given: PlaceQuery, ratio: float, v: Buffer | None
+    ) -> None:
+        super().__init__(problem, given, ratio, v)
         assert given.groups is not None
         self.groups = given.groups
         count = int(self.groups.max()) + 1
@@ -101,7 +106,6 @@ class GroupCopy(PlaceCopy):
         self.indicator[np.arange(len(self.groups)), self.groups] = 1.0
         self.y = problem.order.take(given.values, given.level)
         self.weight = problem.order.take(given.stddev, given.level)[:, None] ** -2.0
-        self.ratio = OWN * float(self.weight.mean()) / max(float(problem.precision[-1].mean()), 1e-300)  # fmt: skip
 
     def z(self, rho: float) -> Buffer:
         off = self.v @ self.indicator - self.y
@@ -112,20 +116,30 @@ class GroupCopy(PlaceCopy):
         return 0.5 * float((self.weight * np.square(sums @ self.indicator - self.y)).sum())
 
 
-def copies_of(problem: PlaceProblem, kept: tuple[Buffer, ...] | None) -> list[PlaceCopy]:
+def copies_of(
+    problem: PlaceProblem, ratios: Sequence[float], kept: Sequence[Buffer] | None
+) -> list[PlaceCopy]:
     """One for each range and each query on sums; `kept` are the buffers of an earlier solve."""
-    many = len(problem.free) + len(problem.grouped)
-    begun = (None,) * many if kept is None else kept
-    ranges = [RangeCopy(problem, c, v) for c, v in zip(problem.free, begun, strict=False)]
-    rest = begun[len(ranges) :]
-    return [*ranges, *(GroupCopy(problem, q, v) for q, v in zip(problem.grouped, rest, strict=True))]  # fmt: skip
+    found: list[PlaceCopy] = []
+    begun = (None,) * len(ratios) if kept is None else kept
+    given = (*problem.free, *problem.grouped)
+    for c, ratio, v in zip(given, ratios, begun, strict=True):
+        if isinstance(c, PlaceRange):
+            found.append(RangeCopy(problem, c, ratio, v))
+        else:
+            found.append(GroupCopy(problem, c, ratio, v))
+    return found
 
 
-def _first_ratio(problem: PlaceProblem, given: PlaceRange | PlaceQuery) -> float:
-    """The penalty of a copy over that of cells: as its level's precision is to a leaf's, and no less than one leaf's."""
-    seen = problem.components.inside(given.attributes)
-    copies = problem.components.copies(given.attributes)
-    level = float(problem.precision[given.level][:, seen].mean()) / copies
-    leaf = float(problem.precision[-1].mean())
-    share = problem.count(given.level) / problem.count(problem.last)
-    return max(level, leaf * share / copies) / max(leaf, 1e-300)
+def first_ratio(given: PlaceRange | PlaceQuery, asked: Asked, means: Sequence[Buffer]) -> float:
+    """The penalty of a copy over that of cells, from the mean precisions of each level: as its level's precision is to a leaf's,
+    and no less than one leaf's; of a query on sums by its own precision.
+    """
+    leaf = max(float(means[-1].mean()), 1e-300)
+    if isinstance(given, PlaceQuery):
+        return OWN * float(np.mean(np.asarray(given.stddev) ** -2.0)) / leaf
+    seen = asked.components.inside(given.attributes)
+    copies = asked.components.copies(given.attributes)
+    level = float(means[given.level][seen].mean()) / copies
+    share = asked.places.count(given.level) / asked.places.leaves
+    return max(level, leaf * share / copies) / leaf

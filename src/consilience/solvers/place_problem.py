@@ -7,34 +7,21 @@ it say, and one pass down, which shares out what is left. Both are one number pe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer
-from consilience.errors import ConsilienceError, MeasurementError
 from consilience.kernels import places as kernels
 from consilience.kernels.place_sharing import Ranges
 from consilience.kernels.threads import spread
-from consilience.solvers.place_components import Components
-from consilience.solvers.places import (
-    PlaceQuery,
-    PlaceRange,
-    Places,
-    Subset,
-    checked_query,
-    checked_range,
-    residual_rows,
-)
+from consilience.solvers.places import PORTION, Asked, PlaceQuery, Places, Subset, residual_rows
 
-Given = TypeVar("Given", PlaceQuery, PlaceRange)
 RIDGE = 1e-12
 """What nothing measures is divided evenly, by a precision of this share of the largest."""
-PORTION = 1 << 20
-"""Cells treated at once where NumPy needs copies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +35,21 @@ class Gains:
     leaf_own: Buffer
     run_share: Buffer
     root_variance: Buffer
-    """Of each root, component by component, by the least-squares estimate if rho is 0."""
+    """Of each root, component by component, by the least-squares estimate if rho is 0; not of a shard."""
+    whole: Buffer
+    """The variance of the sums of the roots' children."""
+
+
+class Left(NamedTuple):
+    """How far an exact control is left, relative to its size, and which: its level, attributes, place and cell."""
+
+    off: float = 0.0
+    level: int = 0
+    attributes: Subset = ()
+    place: int = 0
+    cell: int = 0
+    wanted: float = 0.0
+    found: float = 0.0
 
 
 class Order:
@@ -92,44 +93,51 @@ class Order:
         return out
 
 
+@dataclass(frozen=True, eq=False)
+class Below:
+    """What shards say of the places that they hang on: the variance of their children's sums, the leaves that may hold something,
+    and the ranges that follow from those below, by attributes."""
+
+    whole: Buffer
+    room: Buffer
+    ranges: dict[Subset, tuple[Buffer, Buffer]]
+
+
 class PlaceProblem:
     """Queries and controls on a tree of places. `a` is the least-squares point of each level that keeps the exact controls,
     `least` its loss; `free` are the controls that are ranges, and `grouped` the queries on sums of cells, all above the
     leaves.
+
+    A part of a tree is one too. A shard is `hanging`: its roots belong to the top, which says what is left to give there. The top
+    stands above shards: its leaves only stand for them, and what they say is `below`.
     """
 
     def __init__(
         self,
-        places: Places,
-        shape: Sequence[int],
-        queries: Sequence[PlaceQuery],
-        controls: Sequence[PlaceRange] = (),
-        possible: NDArray[np.bool_] | None = None,
+        asked: Asked,
         *,
         solved: bool = True,
+        hanging: bool = False,
+        below: Below | None = None,
+        tiny: float | None = None,
     ) -> None:
-        self.shape = tuple(int(n) for n in shape)
-        ranges = [checked_range(places, self.shape, c) for c in controls]
-        # The leaves are repeated where there is nothing above them, and where copies of theirs need a level above the cells.
-        given = [checked_query(places, self.shape, q) for q in queries]
-        self.grouped = [q for q in given if q.groups is not None]
-        copied = [*(c for c in ranges if not c.fixes(places.last)), *self.grouped]
-        low = places.last == 0 or any(c.level == places.last for c in copied)
-        self._deeper = low
-        self.places = places.deeper() if low else places
-        self.queries = [_lowered(q, places, low) for q in given if q.groups is None]
-        self.controls = [_lowered(c, places, low and c.is_exact) for c in ranges]
-        if not any(np.isfinite(q.stddev).any() for q in self.queries):
-            raise MeasurementError("a reconstruction must have at least one measurement, got none")
-        self.components = Components(
-            self.shape, [q.attributes for q in (*self.queries, *self.controls, *self.grouped)]
-        )
-        self.cells = self.components.cells
+        self.places, self.components = asked.places, asked.components
+        self.shape, self.cells = self.components.shape, self.components.cells
+        self.queries, self.grouped, self.controls = asked.queries, asked.grouped, asked.controls
+        self.below, self.lowest = below, int(hanging)
+        self._deeper = asked.deeper
         self._weigh()
-        self._take_possible(possible)
+        self.tiny = RIDGE * _most(self.precision) if tiny is None else tiny
+        self.mask = asked.possible
+        if len(self.mask) > 1:
+            self.mask = self.order.take(self.mask, self.last)
+        self._find_room()
         self._fix()
         if solved:
-            self._least_squares()
+            passes = Passes(self)
+            self.least_up(passes)
+            self.least_down(passes)
+            self.least = self.loss(self.a)
 
     @property
     def last(self) -> int:
@@ -171,28 +179,15 @@ class PlaceProblem:
         seen = parts.only(s) if query.residual else parts.inside(s)
         return parts.copies(s) * seen.astype(np.float64)
 
-    def _take_possible(self, possible: NDArray[np.bool_] | None) -> None:
+    def _find_room(self) -> None:
         """`mask` has one row for all leaves or one for each; `room[l]` counts possible leaves below each place, by cell."""
-        leaves, many = self.count(self.last), self.cells
-        if possible is None:
-            possible = np.ones(many, bool)
-        possible = np.asarray(possible, bool)
-        if possible.size == many and possible.shape != (leaves, *self.shape):
-            self.mask = possible.reshape(1, many)
-        elif possible.size == leaves * many:
-            self.mask = self.order.take(possible.reshape(leaves, many), self.last)
-        else:
-            raise ConsilienceError(
-                f"possible cells must be {many} or {leaves} x {many} truth values, got shape {possible.shape}"
-            )
         first = self.order.first
-        below = np.diff(first[-1]).astype(float)[:, None]
-        whole = len(self.mask) == 1
-        room = [
-            below * self.mask
-            if whole
-            else np.add.reduceat(self.mask, first[-1][:-1], axis=0, dtype=float)
-        ]
+        if self.below is not None:
+            room = [self.below.room]
+        elif len(self.mask) == 1:
+            room = [np.diff(first[-1]).astype(float)[:, None] * self.mask]
+        else:
+            room = [np.add.reduceat(self.mask, first[-1][:-1], axis=0, dtype=float)]
         for l in range(self.last - 2, -1, -1):
             room.insert(0, np.add.reduceat(room[0], first[l][:-1], axis=0))
         self.room = room
@@ -210,42 +205,42 @@ class PlaceProblem:
             self.fixed[c.level] = self.fixed[c.level] | new
             self._new.append(new)
 
-    def gains(self, rho: float, more: Sequence[Buffer] | None = None) -> Gains:
-        """The numbers of both passes with rho added to every leaf's precision, and `more[l]` to level l's."""
-        order, tiny = self.order, RIDGE * max(float(p.max(initial=0.0)) for p in self.precision)
-        leaf = np.maximum(self.precision[-1] + rho + (0.0 if more is None else more[-1]), tiny)
-        var = np.where(self.fixed[-1], 0.0, 1.0 / leaf)
-        many = np.diff(order.begin).astype(float)[:, None]
-        whole = np.add.reduceat(many * var[order.run_kind], order.runs[:-1], axis=0)
-        run_share = _ratio(var[order.run_kind], whole[order.run_parent])
-        ups, owns, shares = [], [], []
-        # Nothing is known about what has no precision, so nothing is made of it: huge numbers would only cancel badly.
-        leaf_own = np.where(leaf > tiny, var, 0.0)
-        for l in range(self.last - 1, -1, -1):
+    def gains(
+        self, rho: float, more: Sequence[Buffer] | None = None, whole: Buffer | None = None
+    ) -> Gains:
+        """The numbers of both passes with rho added to every leaf's precision, and `more[l]` to level l's.
+
+        whole: of the top, the variance of the sums that shards give.
+        """
+        order, blank = self.order, np.zeros((0, len(self.components)))
+        leaf_own, run_share = blank, blank
+        if whole is None:
+            leaf = self.precision[-1] + rho + (0.0 if more is None else more[-1])
+            leaf = np.maximum(leaf, self.tiny)
+            var = np.where(self.fixed[-1], 0.0, 1.0 / leaf)
+            many = np.diff(order.begin).astype(float)[:, None]
+            whole = np.add.reduceat(many * var[order.run_kind], order.runs[:-1], axis=0)
+            run_share = _ratio(var[order.run_kind], whole[order.run_parent])
+            # Nothing is known about what has no precision, so nothing is made of it: huge numbers would only cancel badly.
+            leaf_own = np.where(leaf > self.tiny, var, 0.0)
+        ups, owns, shares = ([blank] * self.last for _ in range(3))
+        var = blank
+        for l in range(self.last - 1, self.lowest - 1, -1):
             q = self.precision[l] + (0.0 if more is None else more[l])
-            up = np.where(self.fixed[l], 0.0, 1.0 / (1.0 + q * whole))
-            var = up * whole
-            ups.append(up)
-            owns.append(np.where(q > 0.0, var, 0.0))
+            ups[l] = np.where(self.fixed[l], 0.0, 1.0 / (1.0 + q * whole))
+            var = ups[l] * whole
+            owns[l] = np.where(q > 0.0, var, 0.0)
             if l:
                 whole = np.add.reduceat(var, order.first[l - 1][:-1], axis=0)
-                shares.append(_ratio(var, whole[order.parent[l]]))
-            else:
-                shares.append(np.zeros((0, len(self.components))))
-        as_rows = self.components.as_averages
-        return Gains(
-            [as_rows(x) for x in reversed(ups)],
-            [as_rows(x) for x in reversed(owns)],
-            [as_rows(x) for x in reversed(shares)],
-            as_rows(leaf_own),
-            as_rows(run_share),
-            var,
-        )
+                shares[l] = _ratio(var, whole[order.parent[l]])
+        rows = self.components.as_averages
+        up, own, share = ([rows(x) for x in numbers] for numbers in (ups, owns, shares))
+        return Gains(up, own, share, rows(leaf_own), rows(run_share), var, whole)
 
     def variances(self) -> list[Buffer]:
         """Of every place's components by least squares, level by level: rows of places in the order of the tree."""
-        order, tiny = self.order, RIDGE * max(float(p.max(initial=0.0)) for p in self.precision)
-        leaf = np.where(self.fixed[-1], 0.0, 1.0 / np.maximum(self.precision[-1], tiny))
+        order = self.order
+        leaf = np.where(self.fixed[-1], 0.0, 1.0 / np.maximum(self.precision[-1], self.tiny))
         up, whole = [leaf[order.kind]], []
         for l in range(self.last - 1, -1, -1):
             below = np.add.reduceat(up[0], order.first[l][:-1], axis=0)
@@ -275,30 +270,42 @@ class PlaceProblem:
 
     # -- the exact solve ------------------------------------------------------------------------------------
 
-    def _least_squares(self) -> None:
-        gains = self.gains(0.0)
-        total = self.components.inside(()).argmax()
-        self.total_variance = gains.root_variance[:, total]
-        extra = [self._information(l) for l in range(self.last + 1)]
-        for l in range(self.last):
-            self.operate(extra[l], np.arange(len(extra[l])), gains.own[l])
-        self.operate(extra[-1], self.order.kind, gains.leaf_own)
-        self._control(extra)
-        passes = Passes(self)
-        leaves = extra[-1]
-        spread(
-            kernels.add_children, self.count(self.last - 1), leaves.size, self.order.first[-1], leaves,
-            passes.sums[-1],
-        )  # fmt: skip
-        passes.run(gains, extra[:-1])
+    def least_up(self, passes: Passes) -> None:
+        """The pass up of least squares; the leaves' estimates are in a[-1] then. `passes` has the sums that shards gave."""
+        gains = self._least_gains()
+        self.a = [self._information(l) for l in range(self.last + (self.below is None))]
+        for l in range(self.lowest, self.last):
+            self.operate(self.a[l], np.arange(len(self.a[l])), gains.own[l])
+        if self.below is None:
+            self.operate(self.a[-1], self.order.kind, gains.leaf_own)
+        self._control(self.a)
+        if self.below is None:
+            leaves = self.a[-1]
+            spread(
+                kernels.add_children, self.count(self.last - 1), leaves.size, self.order.first[-1], leaves,
+                passes.sums[-1],
+            )  # fmt: skip
+        passes.up(gains, self.a[: self.last])
+
+    def least_down(self, passes: Passes) -> None:
+        """The pass down; of a shard from what is left at its roots."""
+        gains = self._least_gains()
+        passes.down(gains)
+        if self.below is not None:
+            total = self.components.inside(()).argmax()
+            self.total_variance = gains.root_variance[:, total]
+            self.a = [x.copy() for x in passes.x]
+            return
+        leaves = self.a[-1]
         share = np.repeat(gains.run_share, np.diff(self.order.begin), axis=0)
         spread(
             kernels.down, len(leaves), leaves.size, self.order.parent[-1], passes.left[-1], share,
             self.components.averages, leaves,
         )  # fmt: skip
-        self.a = [*passes.est, leaves]
-        self._check_controls()
-        self.least = self.loss(self.a)
+        self.a = [*(x.copy() for x in passes.x), leaves]
+
+    def _least_gains(self) -> Gains:
+        return self.gains(0.0, whole=None if self.below is None else self.below.whole)
 
     def operate(self, tables: Buffer, which: NDArray[np.int64], rows: Buffer) -> None:
         """Each table by its operator rows[which[i]], in place."""
@@ -334,21 +341,34 @@ class PlaceProblem:
                 self.operate(table, which, rows)
                 extra[c.level] += table
 
-    def _check_controls(self) -> None:
-        """Controls that contradict each other are met by no table, so not by the least-squares one."""
+    def leaf_sums(self) -> Buffer:
+        """The leaves' least-squares tables added up to the roots."""
+        found = self.a[-1]
+        for l in range(self.last - 1, -1, -1):
+            found = np.add.reduceat(found, self.order.first[l][:-1], axis=0)
+        return found
+
+    def left_controls(self, tables: Buffer, deepest: int) -> Left:
+        """The exact control that is left by most, relative to its size, by tables of places of the level `deepest`.
+
+        Controls that contradict each other are met by no table, so not by the least-squares one.
+        """
+        worst = Left()
         for c in self.exact:
-            found = self.components.sums(self.a[-1], c.attributes)
-            for l in range(self.last - 1, c.level - 1, -1):
+            found = self.components.sums(tables, c.attributes)
+            for l in range(deepest - 1, c.level - 1, -1):
                 found = np.add.reduceat(found, self.order.first[l][:-1], axis=0)
             wanted = self.order.take(c.low, c.level)
             off = np.abs(found - wanted) / (1.0 + np.abs(wanted))
             off[~self.order.take(c.held, c.level)] = 0.0
-            if off.max(initial=0.0) > 1e-6:
+            if off.max(initial=0.0) > worst.off:
                 i, cell = np.unravel_index(int(off.argmax()), off.shape)
-                raise ConsilienceError(
-                    f"exact controls must not contradict each other: cell {cell} of attributes {c.attributes} of place "
-                    f"{self.order.of[c.level][i]} of level {c.level} is {wanted[i, cell]:g}, by the others {found[i, cell]:g}"
-                )
+                place = int(self.order.of[c.level][i])
+                worst = Left(
+                    float(off[i, cell]), c.level, c.attributes, place, int(cell), float(wanted[i, cell]),
+                    float(found[i, cell]),
+                )  # fmt: skip
+        return worst
 
     def loss(self, tables: Sequence[Buffer]) -> float:
         """sum over places and queries of |M x - y|^2 / (2 sigma^2), of tables of every level in the order of the tree."""
@@ -370,19 +390,21 @@ class PlaceProblem:
 
     # -- ranges ---------------------------------------------------------------------------------------------
 
-    def ranges(self) -> list[Ranges]:
+    def ranges(self) -> list[dict[Subset, tuple[Buffer, Buffer]]]:
         """For each level the ranges of its marginals, with those that follow from the levels below."""
         held: list[dict[Subset, tuple[Buffer, Buffer]]] = [{} for _ in range(self.last + 1)]
         for c in self.controls:
             low, high = (self.order.take(end, c.level) for end in (c.low, c.high))
             _narrow(held[c.level], c.attributes, low, high)
+        if self.below is not None:
+            held[-1] = self.below.ranges
         for l in range(self.last - 1, -1, -1):
             starts = self.order.first[l][:-1]
             for subset, ends in held[l + 1].items():
                 _narrow(held[l], subset, *(np.add.reduceat(end, starts, axis=0) for end in ends))
-        return [self._as_ranges(found, self.count(l)) for l, found in enumerate(held)]
+        return held
 
-    def _as_ranges(self, held: dict[Subset, tuple[Buffer, Buffer]], count: int) -> Ranges:
+    def as_ranges(self, held: dict[Subset, tuple[Buffer, Buffer]], count: int) -> Ranges:
         sizes = np.array([ends[0].shape[1] for ends in held.values()], np.int64)
         at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         maps = [self.components.map_to(s) for s in held]
@@ -395,38 +417,50 @@ class PlaceProblem:
 
 
 class Passes:
-    """Buffers of both passes above the leaves: sums of the children, estimates (then tables), what is left to give."""
+    """Buffers of both passes above the leaves: sums of the children, estimates of the pass up, tables `x` of the pass down, what
+    is left to give. Of a shard level 0 is the top's: it has sums there and is told what is left."""
 
     def __init__(self, problem: PlaceProblem) -> None:
         self.problem = problem
         counts = [problem.count(l) for l in range(problem.last)]
-        self.sums = [np.zeros((n, problem.cells)) for n in counts]
-        self.est = [np.empty((n, problem.cells)) for n in counts]
-        self.left = [np.empty((n, problem.cells)) for n in counts]
+        self.sums, self.est, self.x, self.left = (
+            [np.zeros((n, problem.cells)) for n in counts] for _ in range(4)
+        )
         self._nothing = np.zeros((0, problem.cells))
 
-    def run(self, gains: Gains, extra: Sequence[Buffer] | None = None) -> None:
-        """From sums[-1], up to the roots and down to the parents of the leaves."""
+    def up(self, gains: Gains, extra: Sequence[Buffer] | None = None) -> None:
+        """From sums[-1] to the roots."""
         problem, order = self.problem, self.problem.order
-        averages = problem.components.averages
         for l in range(problem.last - 1, -1, -1):
             many, cells = self.est[l].shape
             if l < problem.last - 1:
                 spread(
                     kernels.add_children, many, self.est[l + 1].size, order.first[l], self.est[l + 1], self.sums[l]
                 )  # fmt: skip
+            if l < problem.lowest:
+                break
             more = self._nothing if extra is None else extra[l]
             spread(
-                kernels.up, many, many * cells, self.sums[l], gains.up[l], more, averages, self.est[l]
+                kernels.up, many, many * cells, self.sums[l], gains.up[l], more, problem.components.averages,
+                self.est[l],
             )  # fmt: skip
-        for l in range(problem.last):
+
+    def down(self, gains: Gains) -> None:
+        """From the roots, or of a shard from left[0], to the parents of the leaves. The estimates stay."""
+        problem, order = self.problem, self.problem.order
+        for l in range(problem.lowest, problem.last):
+            np.copyto(self.x[l], self.est[l])
             if l:
-                many, cells = self.est[l].shape
+                many, cells = self.x[l].shape
                 spread(
-                    kernels.down, many, many * cells, order.parent[l], self.left[l - 1], gains.share[l], averages,
-                    self.est[l],
+                    kernels.down, many, many * cells, order.parent[l], self.left[l - 1], gains.share[l],
+                    problem.components.averages, self.x[l],
                 )  # fmt: skip
-            np.subtract(self.est[l], self.sums[l], out=self.left[l])
+            np.subtract(self.x[l], self.sums[l], out=self.left[l])
+
+
+def _most(precision: Sequence[Buffer]) -> float:
+    return max(float(p.max(initial=0.0)) for p in precision)
 
 
 def _ratio(part: Buffer, whole: Buffer) -> Buffer:
@@ -439,8 +473,3 @@ def _narrow(
     if key in held:
         low, high = np.maximum(low, held[key][0]), np.minimum(high, held[key][1])
     held[key] = low, high
-
-
-def _lowered(given: Given, places: Places, deeper: bool) -> Given:
-    """What is about the leaves is about their copies, if they have such."""
-    return replace(given, level=given.level + 1) if deeper and given.level == places.last else given

@@ -35,7 +35,7 @@ from consilience.solvers.controls import with_masks
 from consilience.solvers.feasible import masks_of
 from consilience.solvers.place_problem import PlaceProblem
 from consilience.solvers.place_splitting import PlaceState, clear_marginals, fit_places
-from consilience.solvers.places import PlaceQuery, PlaceRange, Places
+from consilience.solvers.places import Asked, PlaceQuery, PlaceRange, Places
 from consilience.solvers.solution import Solution
 
 METHOD = "splitting on a tree of places"
@@ -186,13 +186,13 @@ def place_stderr(
     level = domain.levels.get(at) if at is not None else None
     if any(a in domain.levels for a in named if a != at) or (level and level not in tree.levels):
         return None
-    problem = PlaceProblem(
+    tables = Asked.of(
         tree.places,
         domain.shape_of(others),
         _queries(tree, domain.sizes, others, measured),
         [_range(tree, domain, others, c) for c in controls if c.exact],
-        solved=False,
     )
+    problem = PlaceProblem(tables, solved=False)
     subset = tuple(others.index(a) for a in clique if a != tree.attribute)
     spread = problem.cell_stderr(tree.level_of(clique, level), subset)
     shape = [len(spread) if a == at else 1 for a in named]

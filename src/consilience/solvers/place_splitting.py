@@ -8,27 +8,29 @@ and queries on sums of cells have copies of their marginals (place_copies.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, sqrt
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Buffer
-from consilience.errors import MeasurementError
-from consilience.kernels import places as kernels
-from consilience.kernels.place_sharing import LAST_RAKES, MOST_RAKES, rake_rows, share_down
-from consilience.kernels.threads import spread
+from consilience.errors import ConsilienceError, MeasurementError
+from consilience.kernels.place_sharing import LAST_RAKES, MOST_RAKES
 from consilience.loop import Check, Goal, iterate
-from consilience.progress import Progress
-from consilience.solvers.place_copies import copies_of
-from consilience.solvers.place_problem import Passes, PlaceProblem
-from consilience.solvers.places import PlaceQuery, PlaceRange, Places, Subset
+from consilience.progress import Progress, Step, quiet
+from consilience.solvers.place_copies import first_ratio
+from consilience.solvers.place_engines import Shards, shards_of
+from consilience.solvers.place_parts import Checked, Solved, Start, Top
+from consilience.solvers.place_problem import RIDGE, Below, PlaceProblem
+from consilience.solvers.place_shards import SHARD, Cut, joined
+from consilience.solvers.places import Asked, PlaceQuery, PlaceRange, Places, Subset
 from consilience.status import CONVERGED, Status, out_of_iterations
 
-RELAX = 1.6
 PENALTY = 10.0
 """The first penalty, in units of a leaf's precision: thousands of leaves share one multiplier at the top, so it is large."""
 CHECK, MOST_CHANGES = 10, 20
@@ -87,21 +89,38 @@ def fit_places(
     iterations: int | None = None,
     state: PlaceState | None = None,
     progress: Progress | None = None,
+    workers: Any = None,
+    folder: Path | None = None,
+    shard_cells: int = SHARD,
 ) -> PlaceSolution:
     """The leaves' tables over `shape` that fit noisy marginals of every level best.
 
     possible: False where a cell cannot occur, one row of cells or one per leaf. nonnegative=False leaves out non-negativity:
     the exact generalised least-squares estimate, in two passes. iterations: how many to make, whatever the gap.
+    workers: None for this process, a number of worker processes, or a Spark session; the tables are the same bit for bit.
+    folder: an existing one for the workers' files; the tables are then a mapped file in it, `tables.npy`, and there is no
+    state. Values of queries may be mapped files too. shard_cells: cells of the leaves of a shard, where the tree allows.
     """
     began = perf_counter()
-    problem = PlaceProblem(places, shape, queries, controls, possible)
-    if not nonnegative:
-        if problem.grouped or problem.free:
-            raise MeasurementError(
-                "the two-pass estimate takes whole marginals and exact controls, got sums of cells or ranges; leave them out"
+    asked = Asked.of(places, shape, queries, controls, possible)
+    cut = Cut(asked, shard_cells)
+    with shards_of(workers, folder) as shards:
+        driver = Driver(cut, shards, progress)
+        if not nonnegative:
+            if (
+                asked.grouped
+                or driver.top.problem.free
+                or not all(c.fixing for c in asked.controls)
+            ):
+                raise MeasurementError(
+                    "the two-pass estimate takes whole marginals and exact controls, got sums of cells or ranges; leave them out"
+                )
+            tables = driver.gather("least_tables", None, folder)
+            return PlaceSolution(
+                tables, driver.least, driver.least, 0.0, 0, perf_counter() - began, CONVERGED
             )
-        return unbounded_below(problem, began)
-    return solve(problem, tolerance, iterations, state, progress, began)
+        driver.begin(state)
+        return _solved(driver, tolerance, iterations, progress, began, folder)
 
 
 def clear_marginals(
@@ -120,7 +139,7 @@ def clear_marginals(
     """
     exact = [c for c in controls if c.is_exact]
     plain = [q for q in queries if q.groups is None]
-    problem = PlaceProblem(places, shape, plain, exact)
+    problem = PlaceProblem(Asked.of(places, shape, plain, exact))
     parts, spread = problem.components, problem.variances()
 
     def sums_and_errors(level: int, subset: Subset) -> tuple[Buffer, Buffer]:
@@ -144,8 +163,8 @@ def clear_marginals(
             kept, values, above = held, sums.sum(axis=1), subset
             low = np.where(held[:, None], sums, 0.0)
             high = np.where(held[:, None], sums, inf)
-            ends = [problem.order.back(end, level) for end in (low, high)]
-            found.append(PlaceRange(level, subset, *ends))
+            low, high = (problem.order.back(end, level) for end in (low, high))
+            found.append(PlaceRange(level, subset, low, high))
             break
     return found
 
@@ -169,34 +188,27 @@ def _fitting(
     return totals + share * move[parent]
 
 
-def unbounded_below(problem: PlaceProblem, began: float) -> PlaceSolution:
-    """The least-squares point itself, negative cells and all."""
-    tables = problem.order.back(problem.a[-1], problem.last)
-    least = problem.least
-    return PlaceSolution(tables, least, least, 0.0, 0, perf_counter() - began, CONVERGED)
-
-
-def solve(
-    problem: PlaceProblem,
+def _solved(
+    driver: Driver,
     tolerance: float,
     iterations: int | None,
-    state: PlaceState | None,
     progress: Progress | None,
     began: float,
+    folder: Path | None,
 ) -> PlaceSolution:
     run = iterate(
-        _PlaceSplitting(problem, state),
+        _PlaceSplitting(driver),
         limit=DEFAULT_ITERATIONS if iterations is None else iterations,
         tolerance=tolerance if iterations is None else None,
         when=lambda done: done + min(50, max(CHECK, done // 5)),
         progress=progress,
     )
-    last = run.state
-    if last.violation > CLOSE * problem.total:
-        last.certify(LAST_RAKES)
+    if driver.violation > CLOSE * driver.top.problem.total:
+        driver.certify(LAST_RAKES)
+    tables = driver.gather("tables", driver.checked, folder)
     found = PlaceSolution(
-        problem.order.back(last.out, problem.last), last.objective, min(last.bound, last.objective), last.violation,
-        run.iterations, perf_counter() - began, run.status, last.state,
+        tables, driver.objective, min(driver.bound, driver.objective), driver.violation, run.iterations,
+        perf_counter() - began, run.status, driver.state() if folder is None else None,
     )  # fmt: skip
     if iterations is not None and found.gap <= tolerance:
         return replace(found, status=CONVERGED)
@@ -206,192 +218,201 @@ def solve(
     return found
 
 
-class _Working:
-    """What changes in a solve: v, the penalty and what follows from it; the last feasible tables and the best bound."""
+class Driver:
+    """What the shards' answers become: the top of the tree, the penalty, the certificate. Sums over shards are in their order."""
 
-    def __init__(self, problem: PlaceProblem, warm: PlaceState | None) -> None:
-        self.problem = problem
-        a = problem.a[-1]
-        self.out = np.empty_like(a)
-        self.v = np.maximum(a, 0.0) if warm is None else warm.v.copy()
-        self.passes = Passes(problem)
+    def __init__(self, cut: Cut, shards: Shards, progress: Progress | None) -> None:
+        self.cut, self.shards, self.progress = cut, shards, progress or quiet
         self.bound, self.objective, self.violation = -inf, inf, inf
-        self.changes = 0
-        self.shared = [np.empty_like(x) for x in problem.a[:-1]]
-        self.ranges = problem.ranges()
-        self.copies = copies_of(problem, None if warm is None else warm.copies)
-        self.weigh(first_penalty(problem) if warm is None else warm.rho)
-        self._sum_leaves()
+        self.changes, self.factor = 0, 1.0
+        asked = cut.asked
+        tiny = RIDGE * _most_precision(asked)
+        found = list(self._told("compiling shards", shards.compile(cut, tiny)))
+        below = Below(
+            joined([f.below.whole for f in found]),
+            joined([f.below.room for f in found]),
+            {s: _both([f.below.ranges[s] for f in found]) for s in found[0].below.ranges},
+        )
+        self.top = Top(cut.top(), below, joined([f.sums for f in found]), tiny)
+        problem = self.top.problem
+        self.means = [p.mean(axis=0) for p in problem.precision[:-1]] + [
+            sum(f.precision[l] for f in found) / asked.places.count(cut.level + 1 + l)
+            for l in range(asked.places.last - cut.level)
+        ]
+        self.least_leaf = sum(f.least for f in found) / asked.places.leaves
+        del found
+        answers = self._run("least_squares", self._slices(self.top.left), "least squares")
+        solved = list(answers)
+        self.least = problem.loss(problem.a) + sum(s.loss for s in solved)
+        self._check_controls(solved)
 
-    @property
-    def state(self) -> PlaceState:
-        return PlaceState(self.v, self.rho, tuple(copy.v for copy in self.copies))
+    def _told(self, stage: str, answers: Iterator[Any]) -> Iterator[Any]:
+        many = len(self.cut)
+        for done, answer in enumerate(answers, 1):
+            if many > 1:
+                self.progress(Step(stage, done, many))
+            yield answer
 
-    def weigh(self, rho: float) -> None:
-        self.rho = rho
-        more = None
-        if self.copies:
-            more = [np.zeros_like(p) for p in self.problem.precision]
-            for copy in self.copies:
-                more[copy.level] += copy.penalty(rho)
-        self.gains = self.problem.gains(rho, more)
+    def _run(self, job: str, messages: Iterable[Any], stage: str | None = None) -> Iterator[Any]:
+        answers = self.shards.run(job, messages)
+        return answers if stage is None else self._told(stage, answers)
 
-    @property
-    def leaves(self) -> kernels.Leaves:
-        problem, order = self.problem, self.problem.order
-        return kernels.Leaves(
-            self.v, problem.a[-1], problem.mask, self.out, order.runs, order.begin, order.run_kind,
-            self.gains.leaf_own, problem.precision_rows[-1], self.gains.run_share,
-        )  # fmt: skip
+    def _slices(self, rows: Buffer) -> Iterator[Buffer]:
+        return (rows[self.cut.roots(s)] for s in range(len(self.cut)))
 
-    def _sweep(self, relax: float) -> None:
-        passes = self.passes
-        spread(
-            kernels.sweep, len(passes.left[-1]), self.v.size, self.rho, relax, self.leaves, passes.left[-1],
-            passes.sums[-1], self.problem.components.averages,
-        )  # fmt: skip
+    def _check_controls(self, solved: Sequence[Solved]) -> None:
+        """Controls that contradict each other are met by no table, so not by the least-squares one."""
+        cut, problem = self.cut, self.top.problem
+        worst = problem.left_controls(joined([s.sums for s in solved]), cut.level)
+        for i, s in enumerate(solved):
+            if s.left.off > worst.off:
+                level = s.left.level + cut.level
+                worst = s.left._replace(level=level, place=cut.original(i, level, s.left.place))
+        if worst.off > 1e-6:
+            raise ConsilienceError(
+                f"exact controls must not contradict each other: cell {worst.cell} of attributes {worst.attributes} of place "
+                f"{worst.place} of level {worst.level} is {worst.wanted:g}, by the others {worst.found:g}"
+            )
 
-    def _sum_leaves(self) -> None:
-        self._sweep(0.0)
+    # -- the iteration --------------------------------------------------------------------------------------
 
-    def _solve(self) -> None:
-        """The passes above the leaves, with what ranges tell."""
-        extra = None
-        if self.copies:
-            extra = [np.zeros_like(x) for x in self.shared]
-            for copy in self.copies:
-                extra[copy.level] += copy.information(self.rho)
-            for level in {copy.level for copy in self.copies}:
-                self.problem.operate(
-                    extra[level], np.arange(len(extra[level])), self.gains.own[level]
-                )
-        self.passes.run(self.gains, extra)
+    def begin(self, warm: PlaceState | None) -> None:
+        cut, asked, top = self.cut, self.cut.asked, self.top
+        given = [*(c for c in asked.controls if not c.fixing), *asked.grouped]
+        ratios = [first_ratio(g, asked, self.means) for g in given]
+        low = [i for i, g in enumerate(given) if g.level > cut.level]
+        high = [i for i, g in enumerate(given) if g.level <= cut.level]
+        self._copied = low, high, [g.level - cut.level for g in given]
+        rho = self._first_penalty() if warm is None else warm.rho
+        kept = None if warm is None else [warm.copies[i] for i in high]
+        top.begin_copies([ratios[i] for i in high], kept)
+        self._rho = rho
+        self._weighed("begin", (self._start(s, rho, ratios, warm) for s in range(len(cut))))
+
+    def _start(self, s: int, rho: float, ratios: list[float], warm: PlaceState | None) -> Start:
+        low, _, levels = self._copied
+        own = tuple(ratios[i] for i in low)
+        if warm is None:
+            return Start(rho, own)
+        starts = self.cut.starts
+        copies = tuple(warm.copies[i][starts[levels[i]][s] : starts[levels[i]][s + 1]] for i in low)
+        return Start(rho, own, warm.v[starts[-1][s] : starts[-1][s + 1]], copies)
+
+    def _weighed(self, job: str, messages: Iterable[Any]) -> None:
+        """Sums and variances at the cut by a new penalty."""
+        found = list(self._run(job, messages, "starting" if job == "begin" else None))
+        self.top.take(joined([sums for sums, _ in found]))
+        self.top.weigh(self._rho, joined([whole for _, whole in found]))
+
+    def _first_penalty(self) -> float:
+        """PENALTY times what a leaf's cells are measured with; where some of it is not, times the mean of what is."""
+        typical = self.least_leaf
+        if typical <= 0.0:
+            parts = self.cut.asked.components.dimensions
+            means = [float((p * parts).sum() / parts.sum()) for p in self.means]
+            typical = max(means[-1], max(means) / self.cut.asked.places.leaves)
+        return PENALTY * typical
 
     def step(self) -> None:
-        self._solve()
-        for copy in self.copies:
-            copy.step(self.passes.est[copy.level], self.rho, RELAX)
-        self._sweep(RELAX)
-
-    def rescale(self, factor: float) -> None:
-        """Multiply the penalty."""
-        spread(
-            kernels.rescale, len(self.v), self.v.size, 1.0 / factor, self.v, self.problem.mask
-        )  # fmt: skip
-        for copy in self.copies:
-            copy.rescale(self.rho, factor)
-        self.weigh(self.rho * factor)
-        self._sum_leaves()
-
-    # -- the check ------------------------------------------------------------------------------------------
+        if self.factor != 1.0:
+            for copy in self.top.copies:
+                copy.rescale(self._rho, self.factor)
+            self._rho *= self.factor
+            self._weighed("rescale", [self.factor] * len(self.cut))
+            self.factor = 1.0
+        self.top.solve()
+        self.top.step_copies()
+        self.top.take(joined(list(self._run("step", self._slices(self.top.left)))))
 
     def certify(self, rakes: int = MOST_RAKES) -> tuple[float, float]:
-        """Set objective, bound, violation and the feasible tables; the two residuals. rakes: rounds to meet ranges in."""
-        problem = self.problem
-        self._solve()
-        push, along, held = self._push()
-        worst = self._share_above(rakes)
-        stats = np.empty((problem.count(problem.last - 1), kernels.STATS))
-        spread(
-            kernels.certify, len(stats), self.v.size, self.rho, RELAX, self.leaves, self.passes.left[-1],
-            push, self.shared[-1], self.ranges[-1], rakes, problem.components.averages, stats,
-        )  # fmt: skip
-        primal, dual, slope, term, _, _, energy, _ = stats.sum(axis=0).tolist()
-        self.violation = max(worst, float(stats[:, 7].max()))
-        self.objective = problem.least + 0.5 * (energy + self._energy_above())
-        for copy in self.copies:
-            sums = problem.components.sums(self.shared[copy.level], copy.subset)
-            self.objective += copy.value(sums)
-        bound = problem.least + 0.5 * (slope + along) + term + held
-        lowest = float(stats[:, 4].min())
+        """Set objective, bound and violation; the two residuals. rakes: rounds to meet ranges in."""
+        top = self.top
+        top.solve()
+        push, along, held = top.push(None)
+        worst = top.share_above(None, rakes)
+        self.checked = [
+            Checked(left, None if push is None else push[self.cut.roots(s)], target, rakes)
+            for s, (left, target) in enumerate(
+                zip(self._slices(top.left.copy()), self._slices(top.shared[-1]), strict=True)
+            )
+        ]
+        found = list(self._run("certify", self.checked))
+        primal, dual, bound, value = (sum(column) for column in list(zip(*found, strict=True))[:4])
+        self.objective = self.least + top.value_above() + value
+        self.violation = max(worst, max(f.violation for f in found))
+        bound += self.least + 0.5 * along + held
+        lowest = min(f.lowest for f in found)
         if lowest < 0.0:
             bound += lowest * self._most_mass()
         self.bound = max(self.bound, bound)
         return sqrt(primal), sqrt(dual)
 
-    def _push(self) -> tuple[Buffer, float, float]:
-        """What copies add to the bound: on all leaves below each parent of leaves, along x - a, and without x."""
-        problem, along, held = self.problem, 0.0, 0.0
-        if not self.copies:
-            return np.zeros((0, problem.cells)), along, held
-        push = [np.zeros_like(x) for x in self.shared]
-        for copy in self.copies:
-            cells, more, rest = copy.bound(self.passes.est[copy.level], self.rho)
-            push[copy.level] += cells
-            along, held = along + more, held + rest
-        for level in range(1, problem.last):
-            push[level] += push[level - 1][problem.order.parent[level]]
-        return push[-1], along, held
-
-    def _share_above(self, rakes: int) -> float:
-        """Feasible tables of every level above the leaves, from the roots down; the largest distance to a range."""
-        problem, order, worst = self.problem, self.problem.order, 0.0
-        for l, shared in enumerate(self.shared):
-            np.add(problem.a[l], self.passes.est[l], out=shared)
-            np.maximum(shared, 0.0, out=shared)
-            shared[problem.room[l] == 0.0] = 0.0
-            many = len(shared) if l == 0 else len(self.shared[l - 1])
-            off = np.zeros(many)
-            if l == 0:
-                rake_rows(0, many, shared, problem.room[0], self.ranges[0], rakes, off)
-            else:
-                spread(
-                    share_down, many, shared.size, order.first[l - 1], self.shared[l - 1], shared,
-                    problem.room[l], self.ranges[l], rakes, off,
-                )  # fmt: skip
-            worst = max(worst, float(off.max()))
-        return worst
-
-    def _energy_above(self) -> float:
-        problem, total = self.problem, 0.0
-        for l, shared in enumerate(self.shared):
-            found = np.empty(len(shared))
-            spread(
-                kernels.energies, len(shared), shared.size, shared, problem.a[l], np.arange(len(shared)),
-                problem.precision_rows[l], problem.components.averages, found,
-            )  # fmt: skip
-            total += float(found.sum())
-        return total
-
     def _most_mass(self) -> float:
         """No better tables than the feasible ones hold more than this, by what the measurements say of the roots' totals."""
-        problem = self.problem
-        own = problem.a[0].sum()
-        room = 2.0 * max(0.0, self.objective - problem.least) * problem.cells
-        return float(own) + sqrt(room * float(problem.total_variance.sum()))
+        problem = self.top.problem
+        room = 2.0 * max(0.0, self.objective - self.least) * problem.cells
+        return float(problem.a[0].sum()) + sqrt(room * float(problem.total_variance.sum()))
+
+    # -- results --------------------------------------------------------------------------------------------
+
+    def gather(self, job: str, messages: Sequence[Any] | None, folder: Path | None) -> Buffer:
+        """The leaves' tables, as the places were given; in a file of the folder if there is one."""
+        cut, many = self.cut, len(self.cut)
+        answers = self._run(job, [None] * many if messages is None else messages, "gathering")
+        if many == 1 and folder is None and isinstance(cut.rows(0, cut.asked.places.last), slice):
+            return next(answers)
+        shape = cut.asked.places.leaves, cut.asked.components.cells
+        tables = np.empty(shape)
+        if folder is not None:
+            tables = np.lib.format.open_memmap(folder / "tables.npy", "w+", np.float64, shape)
+        for s, part in enumerate(answers):
+            tables[cut.rows(s, cut.asked.places.last)] = part
+        return tables
+
+    def state(self) -> PlaceState:
+        found = list(self._run("buffers", [None] * len(self.cut)))
+        low, high, levels = self._copied
+        copies: list[Buffer] = [np.zeros(0)] * len(levels)
+        for k, i in enumerate(high):
+            copies[i] = self.top.copies[k].v
+        for k, i in enumerate(low):
+            copies[i] = joined([kept[k] for _, kept in found])
+        return PlaceState(joined([v for v, _ in found]), self._rho, tuple(copies))
 
 
 class _PlaceSplitting:
     """The method of the loop."""
 
-    def __init__(self, problem: PlaceProblem, warm: PlaceState | None) -> None:
-        self.problem = problem
-        self.warm = warm
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
 
-    def start(self) -> _Working:
-        return _Working(self.problem, self.warm)
+    def start(self) -> Driver:
+        return self.driver
 
-    def step(self, state: _Working, most: int) -> int:
+    def step(self, state: Driver, most: int) -> int:
         state.step()
         return 1
 
-    def check(self, state: _Working, done: int) -> Check:
+    def check(self, state: Driver, done: int) -> Check:
         primal, dual = state.certify()
         gap = max(0.0, state.objective - state.bound) / max(abs(state.objective), FLOOR)
         found = Check(state.objective, gap, state.violation)
         ratio = primal / max(dual, 1e-300)
         if done and state.changes < MOST_CHANGES and (ratio > 3.0 or ratio < 1 / 3.0):
-            state.rescale(float(np.clip(sqrt(ratio), 0.5, 2.0)))
+            state.factor = float(
+                np.clip(sqrt(ratio), 0.5, 2.0)
+            )  # of the penalty, from the next step on
             state.changes += 1
         return found
 
 
-def first_penalty(problem: PlaceProblem) -> float:
-    """PENALTY times what a leaf's cells are measured with; where some of it is not, times the mean of what is."""
-    parts, counts = problem.components.dimensions, np.bincount(problem.order.kind)
-    leaf = problem.precision_rows[-1][:, -1]
-    typical = float((leaf * counts).sum() / counts.sum())
-    if typical <= 0.0:
-        means = [float((p * parts).sum() / parts.sum() / len(p)) for p in problem.precision]
-        typical = max(means[-1], max(means) / problem.count(problem.last))
-    return PENALTY * typical
+def _most_precision(asked: Asked) -> float:
+    """No place's component is known more precisely, if the most precise measurements of a level meet in one place."""
+    levels = np.zeros(asked.places.last + 1)
+    for q in asked.queries:
+        levels[q.level] += asked.components.copies(q.attributes) / float(np.min(q.stddev)) ** 2
+    return float(levels.max())
+
+
+def _both(ends: Sequence[tuple[Buffer, Buffer]]) -> tuple[Buffer, Buffer]:
+    return joined([low for low, _ in ends]), joined([high for _, high in ends])

@@ -7,9 +7,9 @@ place has a table over the other attributes, the sum of its children's; the leav
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,8 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.domain import Buffer
 from consilience.errors import ConsilienceError, MeasurementError
 from consilience.measurements.structured import centred
+from consilience.solvers.place_components import Components, Subset
 
-Subset = tuple[int, ...]
+PORTION = 1 << 20
+"""Cells treated at once where NumPy needs copies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +125,8 @@ class PlaceRange:
     attributes: Subset
     low: Buffer
     high: Buffer
+    fixing: bool | None = None
+    """Whether the solve itself keeps it (`fixes`); a part of a tree cannot tell from its own rows."""
 
     @staticmethod
     def exact(level: int, attributes: Subset, values: Buffer) -> PlaceRange:
@@ -139,10 +143,83 @@ class PlaceRange:
 
     def fixes(self, last: int) -> bool:
         """Whether it fixes every place that it says something about, so that the solve itself can keep it: of the leaves, all."""
+        if self.fixing is not None:
+            return self.fixing
         if self.is_exact:
             return True
         open_rows = (self.low <= 0.0).all(axis=1) & np.isinf(self.high).all(axis=1)
         return self.level < last and bool((self.held | open_rows).all())
+
+
+Given = TypeVar("Given", PlaceQuery, PlaceRange)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What is asked of a tree of places or of a part of one, checked: `queries` in one number per component, `grouped` on sums.
+
+    `possible` is one row of cells for all leaves, or one for each. `deeper`: the leaves are repeated below themselves.
+    """
+
+    places: Places
+    components: Components
+    queries: tuple[PlaceQuery, ...]
+    grouped: tuple[PlaceQuery, ...]
+    controls: tuple[PlaceRange, ...]
+    possible: NDArray[np.bool_]
+    deeper: bool
+
+    @staticmethod
+    def of(
+        places: Places,
+        shape: Sequence[int],
+        queries: Sequence[PlaceQuery],
+        controls: Sequence[PlaceRange] = (),
+        possible: NDArray[np.bool_] | None = None,
+    ) -> Asked:
+        """Checked. Leaves are repeated where nothing is above them, and where copies of theirs need a level above the cells."""
+        sizes = tuple(int(n) for n in shape)
+        ranges = [checked_range(places, sizes, c) for c in controls]
+        given = [checked_query(places, sizes, q) for q in queries]
+        grouped = [q for q in given if q.groups is not None]
+        plain = [q for q in given if q.groups is None]
+        copied = [*(c for c in ranges if not c.fixes(places.last)), *grouped]
+        low = places.last == 0 or any(c.level == places.last for c in copied)
+        if not any(np.isfinite(q.stddev).any() for q in plain):
+            raise MeasurementError("a reconstruction must have at least one measurement, got none")
+        components = Components(sizes, [q.attributes for q in (*plain, *ranges, *grouped)])
+        tree = places.deeper() if low else places
+        lowered = [_lowered(c, places, low and c.is_exact) for c in ranges]
+        return Asked(
+            tree,
+            components,
+            tuple(_lowered(q, places, low) for q in plain),
+            tuple(grouped),
+            tuple(replace(c, fixing=c.fixes(tree.last)) for c in lowered),
+            _checked_possible(possible, places.leaves, components),
+            low,
+        )
+
+
+def _lowered(given: Given, places: Places, deeper: bool) -> Given:
+    """What is about the leaves is about their copies, if they have such."""
+    return replace(given, level=given.level + 1) if deeper and given.level == places.last else given
+
+
+def _checked_possible(
+    possible: NDArray[np.bool_] | None, leaves: int, components: Components
+) -> NDArray[np.bool_]:
+    many, shape = components.cells, components.shape
+    if possible is None:
+        possible = np.ones(many, bool)
+    possible = np.asarray(possible, bool)
+    if possible.size == many and possible.shape != (leaves, *shape):
+        return possible.reshape(1, many)
+    if possible.size == leaves * many:
+        return possible.reshape(leaves, many)
+    raise ConsilienceError(
+        f"possible cells must be {many} or {leaves} x {many} truth values, got shape {possible.shape}"
+    )
 
 
 def checked_query(places: Places, shape: tuple[int, ...], query: PlaceQuery) -> PlaceQuery:
@@ -167,8 +244,10 @@ def checked_query(places: Places, shape: tuple[int, ...], query: PlaceQuery) -> 
             f"a standard deviation must be positive (inf: not measured), got {stddev.min()}"
         )
     values = values.reshape(many, cells)
-    if not np.isfinite(values[np.isfinite(stddev)]).all():
-        raise MeasurementError("measured values must be finite, got nan or infinity")
+    step = max(1, PORTION // cells)
+    for lo in range(0, many, step):  # values may be a mapped file
+        if not np.isfinite(values[lo : lo + step][np.isfinite(stddev[lo : lo + step])]).all():
+            raise MeasurementError("measured values must be finite, got nan or infinity")
     return PlaceQuery(query.level, query.attributes, values, stddev, query.groups, query.residual)
 
 

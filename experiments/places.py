@@ -1,11 +1,11 @@
 """Places within places: the error of every level beside least squares, and how often 90 % intervals hold the truth.
 
-    python experiments/places.py [--known total tract] [--fit plain clear] [--releases 200] [--out rows.csv] [--quick]
+    python experiments/places.py [--known total tract] [--fit plain clear pulled] [--releases 200] [--out rows.csv] [--quick]
 
 Truth: the blocks of one county of Hawaii (census-hi.csv.gz in the data folder, 1,344 blocks of 16 cells). Every release draws
 Gaussian noise of 4, 4, 5 and 6 on four tables at each of four levels, from seed 1000 on. known: what is exact, the total or
-the number of people of each tract. fit: plain is `LeastSquares`, clear is what `auto` takes, `LeastSquares(clear=4.0)`, then the
-same in whole numbers, `clear, whole`. A row is ten releases, one level, one size of true count: cells, how many the interval
+the number of people of each tract. fit: plain is `LeastSquares`, clear is `LeastSquares(clear=4.0)`, pulled is `Shrunk`, and
+the latter two in whole numbers as well. A row is ten releases, one level, one size of true count: cells, how many the interval
 holds, and the mean absolute error of the model and of least squares on the tree.
 """
 
@@ -21,6 +21,7 @@ import numpy as np
 from common import RESULTS, Rows, data_folder
 
 import consilience as cs
+from consilience.fits.least_squares import CLEAR
 from consilience.measurements import Measurements, bound_controls
 from consilience.solvers.place_reading import read_tree
 from consilience.solvers.place_splitting import fit_places
@@ -31,7 +32,7 @@ LEVELS = {"county": 4.0, "tract": 4.0, "group": 5.0, "block": 6.0}
 DIGITS = {"group": 12, "tract": 11, "county": 5}
 SIZES = {"zero": (-1, 0), "1 to 20": (0, 20), "20 to 200": (20, 200), "above 200": (200, np.inf)}
 TABLES = [(), ("age",), ("race",), ("age", "race")]
-FITS = {"plain": None, "clear": 4.0}
+FITS = ("plain", "clear", "pulled")
 FIELDS = ["known", "fit", "first", "level", "size", "cells", "held", "error", "least_squares"]
 TOGETHER = 10
 
@@ -92,13 +93,17 @@ def run(known: str, kind: str, first: int, count: int) -> list[dict]:
     tally: dict[tuple[str, str, str], np.ndarray] = {}
     for seed in range(first, first + count):
         measured = noisy(domain, counts, seed)
-        fit = cs.LeastSquares(tolerance=1e-4, controls=controls, clear=FITS[kind])
+        fit: cs.Fit = cs.LeastSquares(
+            tolerance=1e-4, controls=controls, clear=CLEAR if kind == "clear" else None
+        )
+        if kind == "pulled":
+            fit = cs.Shrunk(controls=controls)
         model = cs.reconstruct(domain, measured, total, fit)
         plain = least_squares(domain, measured, controls, total)
         asked = [(level, "age", "race") for level in LEVELS]
         found = {kind: model.uncertainties(asked)}
-        if kind == "clear":
-            found["clear, whole"] = model.whole().uncertainties(asked)
+        if kind != "plain":
+            found[f"{kind}, whole"] = model.whole().uncertainties(asked)
         for name, level, errors in ((n, l, e) for n, f in found.items() for l, e in zip(LEVELS, f, strict=True)):  # fmt: skip
             true = at(domain, counts, level)
             low, high = errors.interval(0.9)

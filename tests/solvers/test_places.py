@@ -16,7 +16,7 @@ from consilience.errors import ConsilienceError, MeasurementError
 from consilience.kernels.threads import threads
 from consilience.solvers.place_problem import PlaceProblem
 from consilience.solvers.place_splitting import clear_marginals, fit_places
-from consilience.solvers.places import Asked, PlaceQuery, PlaceRange, Places
+from consilience.solvers.places import Asked, PlaceQuery, PlaceRange, Places, Pull
 
 
 def random_places(rng: np.random.Generator, levels: int, most: int = 3) -> Places:
@@ -208,6 +208,25 @@ def test_non_negative_tables_are_the_generic_solvers(seed: int, levels: int, sha
     np.testing.assert_allclose(found.tables.reshape(-1), x, atol=2e-3)
     again = 0.5 * np.square(rows @ found.tables.reshape(-1) - y).sum()
     assert found.objective == pytest.approx(again, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pulled_cells_reach_the_judges_optimum(seed: int) -> None:
+    """A pull is a measurement of every cell of the leaves with its own noise, and no other level sees it; in shards too."""
+    rng = np.random.default_rng(seed)
+    shape = (2, 3)
+    places = random_places(rng, 2)
+    queries = measured(places, shape, truth_of(places, shape, rng), rng)
+    weight = rng.uniform(0.0, 2.0, (places.leaves, 6)) * (rng.random((places.leaves, 6)) < 0.7)
+    pull = Pull(rng.uniform(0.0, 5.0, weight.shape), weight)
+    rows, y = rows_of(places, shape, queries)
+    root = np.sqrt(weight.reshape(-1))
+    x, distance = nnls(np.vstack([rows, np.diag(root)]), np.r_[y, root * pull.to.reshape(-1)])
+    for cells in (1 << 20, 12):
+        found = fit_places(places, shape, queries, pull=pull, tolerance=1e-9, shard_cells=cells)
+        assert found.objective == pytest.approx(0.5 * distance**2, rel=1e-7)
+        assert found.bound <= 0.5 * distance**2 * (1 + 1e-9)
+        np.testing.assert_allclose(found.tables.reshape(-1), x, atol=2e-3)
 
 
 @pytest.mark.parametrize("seed", range(6))

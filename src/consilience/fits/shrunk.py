@@ -1,4 +1,6 @@
-"""Shrunk: tables pulled towards what their lower-order marginals say, as far as the noise warrants. Biased, usually closer."""
+"""Shrunk: tables pulled towards what their lower-order marginals say, or small places towards the shape of the place around
+them, as far as the noise warrants. Biased, usually closer.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,13 @@ from typing import ClassVar
 import numpy as np
 
 from consilience.fits.graph_fit import GraphFit, check_tolerance
-from consilience.measurements import Control, SquaredLoss
+from consilience.fits.least_squares import CLEAR
+from consilience.measurements import Control, SquaredLoss, bound_controls
 from consilience.measurements.measurement import Noise
 from consilience.model.model import Model
 from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.place_reading import on_places
 from consilience.solvers.prior import fit_with_prior
 from consilience.solvers.solution import Solution
 
@@ -27,7 +31,8 @@ class Shrunk(GraphFit):
 
     controls: marginals that are public, `Exact(...)` and `Bounds(...)`; the pulled tables are scaled to them. seed: of the
     noise that measurements are thinned with to choose the strength. "auto" is local consistency, whose tables
-    are the measured ones.
+    are the measured ones. On a tree of places (docs/hierarchies.md) it is `LeastSquares` with `clear` at every level but the
+    last, whose tables are pulled towards the shape of the place that they lie in.
     """
 
     noises: ClassVar[tuple[Noise, ...]] = ("gaussian",)
@@ -50,6 +55,21 @@ class Shrunk(GraphFit):
     def solve(
         self, loss: SquaredLoss, graph: RegionGraph, warm: Model | None, progress: Progress
     ) -> Solution:
+        tolerance = max(self.tolerance, LEAST_TOLERANCE)
+        controls = bound_controls(loss.domain, self.controls)
+        state = None if warm is None else warm.state
+        places = on_places(
+            loss,
+            graph,
+            tolerance=tolerance,
+            state=state,
+            controls=controls,
+            clear=CLEAR,
+            pulled=True,
+            progress=progress,
+        )
+        if places is not None:
+            return places
         informed = self._informed(loss)
         found = fit_with_prior(
             loss.domain,
@@ -57,7 +77,7 @@ class Shrunk(GraphFit):
             graph,
             loss.total,
             rng=np.random.default_rng(self.seed),
-            tolerance=max(self.tolerance, LEAST_TOLERANCE),
+            tolerance=tolerance,
             progress=progress,
         )
         pulled = replace(found.solution, prior_strength=found.strength)

@@ -43,7 +43,8 @@ class Leaves(NamedTuple):
 
     Leaves below a place with the same precision are a run: those of place p are runs[p] to runs[p + 1], run r is the leaves
     begin[r] to begin[r + 1], and kind[r] is the row of `own` (what a leaf makes of its information) and of `precision`.
-    Rows of `share` say what a leaf of the run takes of what its parent still has to give.
+    Rows of `share` say what a leaf of the run takes of what its parent still has to give. Cells are pulled by `pull` towards
+    `to`, both without rows where nothing is.
     """
 
     v: Any
@@ -56,6 +57,18 @@ class Leaves(NamedTuple):
     own: Any
     precision: Any
     share: Any
+    pull: Any
+    to: Any
+
+
+@njit(**LOOP)
+def _cell(v: float, allowed: bool, rho: float, pull: Any, to: Any, i: int, c: int) -> float:
+    """z: the z >= 0 with the least pull/2 (z - to)^2 + rho/2 (z - v)^2; zero where a cell cannot occur."""
+    if not allowed:
+        return 0.0
+    if pull.shape[0] > 0:
+        v = (rho * v + pull[i, c] * to[i, c]) / (rho + pull[i, c])
+    return max(v, 0.0)
 
 
 @njit(**LOOP)
@@ -209,7 +222,7 @@ def sweep(
 ) -> None:
     """The down pass of one iteration at the leaves and the up pass of the next, in one visit of each leaf.
 
-    With z = max(v, 0) and information rho (2z - v - a) at each leaf: x = a + own(information) + share(left[parent]),
+    With z as `_cell` has it and information rho (2z - v - a) at each leaf: x = a + own(information) + share(left[parent]),
     v += relax (x - z), and sums[parent] = the sum over leaves of own(new information). relax = 0 makes the sums only.
     """
     n = averages.cells
@@ -227,14 +240,14 @@ def sweep(
                 mask = leaves.mask[min(i, leaves.mask.shape[0] - 1)]
                 if relax != 0.0:
                     for c in range(n):
-                        z = max(v[c], 0.0) if mask[c] else 0.0
+                        z = _cell(v[c], mask[c], rho, leaves.pull, leaves.to, i, c)
                         info[c] = rho * (2.0 * z - v[c] - a[c])
                     operate(info, own, averages, work, d)
                     for c in range(n):
-                        z = max(v[c], 0.0) if mask[c] else 0.0
+                        z = _cell(v[c], mask[c], rho, leaves.pull, leaves.to, i, c)
                         v[c] += relax * (a[c] + d[c] + move[c] - z)
                 for c in range(n):
-                    z = max(v[c], 0.0) if mask[c] else 0.0
+                    z = _cell(v[c], mask[c], rho, leaves.pull, leaves.to, i, c)
                     total[c] += rho * (2.0 * z - v[c] - a[c])
             operate(total, own, averages, work, d)
             for c in range(n):
@@ -242,12 +255,14 @@ def sweep(
 
 
 @njit(**LOOP)
-def rescale(begin: int, end: int, factor: float, v: Any, mask: Any) -> None:
+def rescale(
+    begin: int, end: int, factor: float, rho: float, v: Any, mask: Any, pull: Any, to: Any
+) -> None:
     """v as it is for another penalty: the multiplier rho (z - v) stays when rho is divided by `factor`."""
     for i in range(begin, end):
         row, allowed = v[i], mask[min(i, mask.shape[0] - 1)]
         for c in range(row.size):
-            z = max(row[c], 0.0) if allowed[c] else 0.0
+            z = _cell(row[c], allowed[c], rho, pull, to, i, c)
             row[c] = z + factor * (row[c] - z)
 
 
@@ -262,8 +277,8 @@ def certify(
     """STATS of each parent of leaves, and its leaves' feasible tables: not negative, with the sum target[p].
 
     x minimises the loss f plus penalties, so f >= f(x) + <g, x' - x> + w/2 |x' - x|^2 with g = rho (2z - v - x) (and `push`,
-    what other terms leave on all leaves below p) and w the least precision of a leaf. The right side is bounded below over
-    x' >= 0 cell by cell.
+    what other terms leave on all leaves below p) and w the least precision of a leaf. The right side, with what pulls cells, is
+    bounded below over x' >= 0 cell by cell.
     """
     n = averages.cells
     work, move, info, d, got = (
@@ -286,22 +301,26 @@ def certify(
                 v, a, out = leaves.v[i], leaves.a[i], leaves.out[i]
                 mask = leaves.mask[min(i, leaves.mask.shape[0] - 1)]
                 for c in range(n):
-                    z = max(v[c], 0.0) if mask[c] else 0.0
+                    z = _cell(v[c], mask[c], rho, leaves.pull, leaves.to, i, c)
                     info[c] = rho * (2.0 * z - v[c] - a[c])
                 operate(info, own, averages, work, d)
                 for c in range(n):
-                    z = max(v[c], 0.0) if mask[c] else 0.0
+                    z = _cell(v[c], mask[c], rho, leaves.pull, leaves.to, i, c)
                     x = a[c] + d[c] + move[c]
                     g = rho * (2.0 * z - v[c] - x)
                     slope += g * (x - a[c])
                     g += pushed[c]
                     gap += (x - z) * (x - z)
-                    e = max(v[c] + relax * (x - z), 0.0) - z if mask[c] else 0.0
+                    new = v[c] + relax * (x - z)
+                    e = _cell(new, mask[c], rho, leaves.pull, leaves.to, i, c) - z
                     moved += e * e
                     mass += x
-                    if w > 0.0:
-                        to = max(x - g / w, 0.0) if mask[c] else 0.0
+                    p_c = leaves.pull[i, c] if leaves.pull.shape[0] > 0 else 0.0
+                    to_c = leaves.to[i, c] if leaves.pull.shape[0] > 0 else 0.0
+                    if w + p_c > 0.0:
+                        to = max((w * x - g + p_c * to_c) / (w + p_c), 0.0) if mask[c] else 0.0
                         term += (g + 0.5 * w * (to - x)) * (to - x)
+                        term += 0.5 * p_c * (to - to_c) * (to - to_c)
                     else:
                         term -= g * x
                         lowest = min(lowest, g) if mask[c] else lowest
@@ -313,6 +332,10 @@ def certify(
             row = leaves.precision[leaves.kind[r]]
             for i in range(leaves.begin[r], leaves.begin[r + 1]):
                 energy += _energy(leaves.out[i], leaves.a[i], row[:-1], averages, work, d, got)
+                if leaves.pull.shape[0] > 0:
+                    for c in range(n):
+                        off = leaves.out[i, c] - leaves.to[i, c]
+                        energy += leaves.pull[i, c] * off * off
         out = stats[p]
         out[0], out[1], out[2], out[3], out[4] = gap, moved, slope, term, lowest
         out[5], out[6], out[7] = mass, energy, bad

@@ -55,6 +55,9 @@ class Auto(Mechanism):
             if LevelDesign.of(workload) is None:
                 return Gaussian(workload, fit=plain), "tables at levels of several kinds"
             why = "tables at levels that add up, by residuals of every place"
+            if usual and not fit.possible and _one_holds_all(workload):
+                pulled = Shrunk(memory=fit.memory, controls=fit.controls)
+                return ResidualPlanner(workload, fit=pulled), f"{why}, the smallest pulled"
             return ResidualPlanner(workload, fit=plain), why
         length = sum(workload.domain.shape)
         if usual and length > LONGEST:
@@ -74,6 +77,12 @@ class Auto(Mechanism):
     def calibrate(self, budget: Budget) -> Calibrated[Any]:
         """The chosen mechanism, calibrated."""
         return self.choose(budget)[0].calibrate(budget)
+
+
+def _one_holds_all(workload: Workload) -> bool:
+    """Whether a table at the finest level has every attribute that others have: what is fitted is then that table's places."""
+    cliques = [set(workload.domain.clique(c)) for c in workload]
+    return set().union(*cliques) in cliques
 
 
 def _plain(fit: Fit) -> LeastSquares:

@@ -11,7 +11,7 @@ for q a single cell: prod_{i in t} (1 - 1/n_i) / (p_t n_{g\\t}^2). The empty t i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import chain, combinations
 from math import inf, prod, sqrt
@@ -29,7 +29,7 @@ from consilience.measurements import (
     bound_controls,
 )
 from consilience.regions import Kind
-from consilience.solvers.place_reading import place_stderr, read_tree
+from consilience.solvers.place_reading import PARENT, place_stderr, pulled_stderr, read_tree
 
 if TYPE_CHECKING:
     from consilience.model.model import Model
@@ -104,6 +104,19 @@ class ClosedForm:
 
     def _on_places(self, attributes: Clique, query: Query | None) -> Buffer | None:
         """Of a table at levels where what was measured is a tree of places."""
+        return self._read(place_stderr, attributes, query)
+
+    def pulled(self, attributes: Clique, query: Query | None) -> Buffer | None:
+        """Of a table of the smallest places, where those were pulled towards the place above."""
+        model = self.model
+        if model.diagnostics.prior != PARENT or len(model.graph.root_cliques) != 1:
+            return None
+        table = model.total * model.tau[model.graph.root_cliques[0]]
+        return self._read(pulled_stderr, attributes, query, table)
+
+    def _read(
+        self, stderr: Callable[..., Buffer | None], attributes: Clique, query: Query | None, *more: Buffer
+    ) -> Buffer | None:  # fmt: skip
         model = self.model
         if query is not None and not (
             isinstance(query, Coarsened) and isinstance(query.of, Identity)
@@ -115,7 +128,7 @@ class ClosedForm:
             return None
         controls = bound_controls(model.domain, () if model.fit is None else model.fit.controls)
         region = model.graph.root_cliques[0]
-        found = place_stderr(model.domain, model.measurements, controls, region, asked)
+        found = stderr(model.domain, model.measurements, controls, region, asked, *more)
         return found if found is None or query is None else found.reshape(-1)
 
 

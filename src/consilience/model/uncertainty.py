@@ -55,6 +55,10 @@ EMPTY, ENOUGH, BEYOND, SHARE = 0.5, 400, 0.02, 0.5
 """A cell of fewer counts is empty; replicates of empty cells that say how far they rise; how much more often than the level;
 how much of what a count lies above that is added to its reach. The last two were tuned (docs/uncertainty.md says on what)."""
 
+PULLED_UP, PULLED_DOWN = 1.4, 1.0
+"""Of the error that noise and place leave of a pulled cell; places have heavier tails than the pull takes them to have. Tuned on
+seeds 7100 to 7102 of experiments/places.py and on generated places."""
+
 Question = tuple[Clique, Query | None]
 """Attributes in some order, and what is asked of their table."""
 
@@ -76,6 +80,8 @@ class Uncertainty:
     replicates: int
     least: Buffer | None = None
     risen: Buffer | None = None
+    least_down: Buffer | None = None
+    """The error that intervals reach down by at least, if there is one."""
     cells: NDArray[np.bool_] | None = None
     """Which numbers are single cells of their table; None for all of them."""
     bounded: bool = True
@@ -98,8 +104,11 @@ class Uncertainty:
         if not self.bounded:
             return self.answer - both * self.stderr, high
         one = min(both, max(0.0, self._multiple(level)))
-        away = np.divide(self.answer, self.stderr, out=np.zeros_like(up), where=self.stderr > 0)
-        down = self.stderr * np.clip(one + ONE_SIDED * (away - one), one, both)
+        spread = self.stderr
+        if self.least_down is not None:
+            spread = np.maximum(spread, self.least_down)
+        away = np.divide(self.answer, spread, out=np.zeros_like(up), where=spread > 0)
+        down = spread * np.clip(one + ONE_SIDED * (away - one), one, both)
         if self.risen is not None:
             top = float(np.quantile(self.risen, min(level + BEYOND, 0.5 + level / 2)))
             known = top + SHARE * np.maximum(self.answer - top, 0.0)
@@ -146,6 +155,7 @@ def _shaped(found: Uncertainty, query: Query | None) -> Uncertainty:
         bias=table(found.bias),
         distance=table(found.distance),
         least=table(found.least),
+        least_down=table(found.least_down),
         cells=table(found.cells),
     )
 
@@ -211,7 +221,15 @@ def uncertainties(
 def certain(found: Uncertainty) -> Uncertainty:
     """The same answer, known without error."""
     nothing = np.zeros_like(found.stderr)
-    return replace(found, stderr=nothing, bias=nothing, distance=nothing, least=None, risen=None)
+    return replace(
+        found,
+        stderr=nothing,
+        bias=nothing,
+        distance=nothing,
+        least=None,
+        least_down=None,
+        risen=None,
+    )
 
 
 def _is_public(model: Model, asked: Question) -> bool:
@@ -315,10 +333,16 @@ def _by_replicates(
     made = deviations(answer, _answered(model, attributes, query, tables))
     own = model.mixture is None
     least = formula.stderr(attributes, query) if own and model.in_model(clique) else None
+    pulled = formula.pulled(attributes, query) if own else None
+    down = None
+    if pulled is not None:  # a cell next to nothing hardly moves in refits, and may well be nothing
+        least = PULLED_UP * (pulled if least is None else np.minimum(pulled, least))
+        down = PULLED_DOWN / PULLED_UP * least
     return replace(
         made,
         least=None if least is None else _sure_of_zeros(model, attributes, query, least),
-        risen=np.sort(risen) if own and risen.size >= ENOUGH else None,
+        least_down=down,
+        risen=np.sort(risen) if own and down is None and risen.size >= ENOUGH else None,
         cells=None if query is None else _single_cells(query),
         bounded=query is None or _adds_up(query),
     )

@@ -224,7 +224,8 @@ class Shard(Part):
     def rescale(self, factor: float) -> tuple[Buffer, Buffer]:
         """Multiply the penalty; the sums at the cut and their variances."""
         spread(
-            kernels.rescale, len(self.v), self.v.size, 1.0 / factor, self.v, self.problem.mask
+            kernels.rescale, len(self.v), self.v.size, 1.0 / factor, self.rho, self.v, self.problem.mask,
+            self.problem.pull.weight, self.problem.pull.to,
         )  # fmt: skip
         for copy in self.copies:
             copy.rescale(self.rho, factor)
@@ -258,7 +259,8 @@ class Shard(Part):
         assert self.gains is not None
         return kernels.Leaves(
             self.v, problem.a[-1], problem.mask, out, order.runs, order.begin, order.run_kind,
-            self.gains.leaf_own, problem.precision_rows[-1], self.gains.run_share,
+            self.gains.leaf_own, problem.precision_rows[-1], self.gains.run_share, problem.pull.weight,
+            problem.pull.to,
         )  # fmt: skip
 
     def certify(self, check: Checked) -> Tallies:

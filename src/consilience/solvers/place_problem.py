@@ -18,7 +18,15 @@ from consilience.domain import Buffer
 from consilience.kernels import places as kernels
 from consilience.kernels.place_sharing import Ranges
 from consilience.kernels.threads import spread
-from consilience.solvers.places import PORTION, Asked, PlaceQuery, Places, Subset, residual_rows
+from consilience.solvers.places import (
+    PORTION,
+    Asked,
+    PlaceQuery,
+    Places,
+    Pull,
+    Subset,
+    residual_rows,
+)
 
 RIDGE = 1e-12
 """What nothing measures is divided evenly, by a precision of this share of the largest."""
@@ -131,6 +139,10 @@ class PlaceProblem:
         self.mask = asked.possible
         if len(self.mask) > 1:
             self.mask = self.order.take(self.mask, self.last)
+        blank = np.zeros((0, self.cells))
+        self.pull = Pull(blank, blank)
+        if asked.pull is not None:
+            self.pull = Pull(*(self.order.take(x, self.last) for x in asked.pull))
         self._find_room()
         self._fix()
         if solved:

@@ -33,12 +33,15 @@ from consilience.progress import Progress
 from consilience.regions.region_graph import RegionGraph
 from consilience.solvers.controls import with_masks
 from consilience.solvers.feasible import masks_of
+from consilience.solvers.place_prior import pulled_variances, towards_parents
 from consilience.solvers.place_problem import PlaceProblem
 from consilience.solvers.place_splitting import PlaceState, clear_marginals, fit_places
 from consilience.solvers.places import Asked, PlaceQuery, PlaceRange, Places
 from consilience.solvers.solution import Solution
 
 METHOD = "splitting on a tree of places"
+PARENT = "the shape of the place above"
+"""What `towards_parents` pulls leaves to."""
 VISITS = 6.0
 """Of each cell in an iteration (solvers/work.py)."""
 
@@ -103,11 +106,13 @@ def on_places(
     possible: Mapping[Any, Any] | None = None,
     controls: Sequence[BoundControl] = (),
     clear: float | None = None,
+    pulled: bool = False,
     progress: Progress | None = None,
 ) -> Solution | None:
     """Least squares on the tree that the measurements are; None where they are none, or no region holds all of it.
 
-    clear: marginals that are this many standard errors above zero keep their values (`clear_marginals`).
+    clear: marginals that are this many standard errors above zero keep their values (`clear_marginals`). pulled: leaves are
+    pulled towards their parents' shape (`towards_parents`).
     """
     tree = read_tree(loss.domain, loss.measurements, controls)
     if tree is None or len(graph.root_cliques) != 1:
@@ -144,6 +149,18 @@ def on_places(
         else None,
         progress=progress,
     )
+    share = None
+    if pulled:
+        found, share = towards_parents(
+            tree.places,
+            shape,
+            queries,
+            [total, *ranges],
+            found,
+            possible=mask,
+            tolerance=tolerance,
+            progress=progress,
+        )
     tau = CliqueVector(graph.layout)
     leaves = found.tables.reshape(tree.places.leaves, *shape)
     whole = np.moveaxis(leaves, 0, axis) / loss.total
@@ -160,8 +177,57 @@ def on_places(
         found.status,
         METHOD,
         state=found.state,
+        prior_strength=share,
+        towards=PARENT,
         work=VISITS * found.iterations * found.tables.size,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """A table at a level of a tree: which tree, the tree's other attributes, and how the table is asked for."""
+
+    tree: Tree
+    others: Clique
+    named: Clique
+    at: str | None
+    level: int
+    subset: tuple[int, ...]
+    domain: Domain
+
+    @staticmethod
+    def of(
+        domain: Domain,
+        measured: Measurements,
+        controls: Sequence[BoundControl],
+        region: Clique,
+        asked: Clique,
+    ) -> _Reading | None:
+        """None where there is no tree, or the region that holds everything measured does not hold the table."""
+        tree = read_tree(domain, measured, controls)
+        named = domain.named(asked)
+        clique = domain.clique(named)
+        if tree is None or not {*clique, tree.attribute} <= set(region):
+            return None
+        others = tuple(a for a in region if a != tree.attribute)
+        if not all(set(c) <= set(region) for c in measured.cliques):
+            return None
+        at = next((a for a in named if domain.clique(a) == (tree.attribute,)), None)
+        level = domain.levels.get(at) if at is not None else None
+        if any(a in domain.levels for a in named if a != at) or (
+            level and level not in tree.levels
+        ):
+            return None
+        subset = tuple(others.index(a) for a in clique if a != tree.attribute)
+        return _Reading(tree, others, named, at, tree.level_of(clique, level), subset, domain)
+
+    def asked(self, measured: Measurements, controls: Sequence[BoundControl]) -> Asked:
+        domain, tree = self.domain, self.tree
+        queries = [
+            q for q in _queries(tree, domain.sizes, self.others, measured) if q.groups is None
+        ]
+        exact = [_range(tree, domain, self.others, c) for c in controls if c.exact]
+        return Asked.of(tree.places, domain.shape_of(self.others), queries, exact)
 
 
 def place_stderr(
@@ -174,30 +240,37 @@ def place_stderr(
     """The standard error of each cell of a table at levels by least squares on the tree, before non-negativity; None where there
     is no tree, or the region that holds everything measured does not hold the table.
     """
-    tree = read_tree(domain, measured, controls)
-    named = domain.named(asked)
-    clique = domain.clique(named)
-    if tree is None or not {*clique, tree.attribute} <= set(region):
+    read = _Reading.of(domain, measured, controls, region, asked)
+    if read is None:
         return None
-    others = tuple(a for a in region if a != tree.attribute)
-    if not all(set(c) <= set(region) for c in measured.cliques):
+    problem = PlaceProblem(read.asked(measured, controls), solved=False)
+    spread = problem.cell_stderr(read.level, read.subset)
+    shape = [len(spread) if a == read.at else 1 for a in read.named]
+    table = np.broadcast_to(spread.reshape(shape), domain.shape_of(read.named))
+    return table.transpose([read.named.index(a) for a in asked])
+
+
+def pulled_stderr(
+    domain: Domain,
+    measured: Measurements,
+    controls: Sequence[BoundControl],
+    region: Clique,
+    asked: Clique,
+    table: Buffer,
+) -> Buffer | None:
+    """The same for leaves that were pulled towards their parents, whose place and noise both tell of them; table: the fitted
+    counts of the region. None for a table of other places.
+    """
+    read = _Reading.of(domain, measured, controls, region, asked)
+    if read is None or read.level != read.tree.places.last:
         return None
-    at = next((a for a in named if domain.clique(a) == (tree.attribute,)), None)
-    level = domain.levels.get(at) if at is not None else None
-    if any(a in domain.levels for a in named if a != at) or (level and level not in tree.levels):
-        return None
-    tables = Asked.of(
-        tree.places,
-        domain.shape_of(others),
-        _queries(tree, domain.sizes, others, measured),
-        [_range(tree, domain, others, c) for c in controls if c.exact],
-    )
-    problem = PlaceProblem(tables, solved=False)
-    subset = tuple(others.index(a) for a in clique if a != tree.attribute)
-    spread = problem.cell_stderr(tree.level_of(clique, level), subset)
-    shape = [len(spread) if a == at else 1 for a in named]
-    table = np.broadcast_to(spread.reshape(shape), domain.shape_of(named))
-    return table.transpose([named.index(a) for a in asked])
+    tables = np.moveaxis(table, region.index(read.tree.attribute), 0)
+    shape = tables.shape[1:]
+    variance = pulled_variances(read.asked(measured, controls), tables.reshape(len(tables), -1))
+    away = tuple(i + 1 for i in range(len(shape)) if i not in read.subset)
+    spread = np.sqrt(variance.reshape(tables.shape).sum(axis=away))
+    kept = [read.tree.attribute, *(read.others[i] for i in read.subset)]
+    return spread.transpose([kept.index(domain.clique(a)[0]) for a in asked])
 
 
 def chosen_places(query: Query) -> NDArray[np.int64] | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.solvers.places import Asked, PlaceQuery, PlaceRange, Places
+from consilience.solvers.places import Asked, PlaceQuery, PlaceRange, Places, Pull
 
 SHARD = 1 << 22
 """Cells of the leaves of a shard, if the tree allows: 32 MB for each of its buffers."""
@@ -78,6 +78,7 @@ class Cut:
             grouped=tuple(_part(q, rows[q.level - c], c) for q in asked.grouped if q.level in mine),
             controls=tuple(_part(k, rows[k.level - c], c) for k in asked.controls if k.level in mine),
             possible=possible if len(possible) == 1 else possible[rows[-1]],
+            pull=None if asked.pull is None else Pull(*(x[rows[-1]] for x in asked.pull)),
         )  # fmt: skip
 
     def top(self) -> Asked:
@@ -91,6 +92,7 @@ class Cut:
             grouped=tuple(q for q in asked.grouped if q.level <= c),
             controls=tuple(k for k in asked.controls if k.level <= c),
             possible=np.ones((1, asked.components.cells), bool),
+            pull=None,
             deeper=False,
         )
 

@@ -28,7 +28,7 @@ from consilience.solvers.place_engines import Shards, shards_of
 from consilience.solvers.place_parts import Checked, Solved, Start, Top
 from consilience.solvers.place_problem import RIDGE, Below, PlaceProblem
 from consilience.solvers.place_shards import SHARD, Cut, joined
-from consilience.solvers.places import Asked, PlaceQuery, PlaceRange, Places, Subset
+from consilience.solvers.places import Asked, PlaceQuery, PlaceRange, Places, Pull, Subset
 from consilience.status import CONVERGED, Status, out_of_iterations
 
 PENALTY = 10.0
@@ -84,6 +84,7 @@ def fit_places(
     controls: Sequence[PlaceRange] = (),
     *,
     possible: NDArray[np.bool_] | None = None,
+    pull: Pull | None = None,
     nonnegative: bool = True,
     tolerance: float = 1e-4,
     iterations: int | None = None,
@@ -95,14 +96,15 @@ def fit_places(
 ) -> PlaceSolution:
     """The leaves' tables over `shape` that fit noisy marginals of every level best.
 
-    possible: False where a cell cannot occur, one row of cells or one per leaf. nonnegative=False leaves out non-negativity:
-    the exact generalised least-squares estimate, in two passes. iterations: how many to make, whatever the gap.
-    workers: None for this process, a number of worker processes, or a Spark session; the tables are the same bit for bit.
-    folder: an existing one for the workers' files; the tables are then a mapped file in it, `tables.npy`, and there is no
-    state. Values of queries may be mapped files too. shard_cells: cells of the leaves of a shard, where the tree allows.
+    possible: False where a cell cannot occur, one row of cells or one per leaf. pull: towards what, and how much, the leaves'
+    cells are pulled. nonnegative=False leaves out non-negativity: the exact generalised least-squares estimate, in two passes.
+    iterations: how many to make, whatever the gap. workers: None for this process, a number of worker processes, or a Spark
+    session; the tables are the same bit for bit. folder: an existing one for the workers' files; the tables are then a mapped
+    file in it, `tables.npy`, and there is no state. Values of queries may be mapped files too. shard_cells: cells of the
+    leaves of a shard, where the tree allows.
     """
     began = perf_counter()
-    asked = Asked.of(places, shape, queries, controls, possible)
+    asked = Asked.of(places, shape, queries, controls, possible, pull)
     cut = Cut(asked, shard_cells)
     with shards_of(workers, folder) as shards:
         driver = Driver(cut, shards, progress)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -154,6 +154,13 @@ class PlaceRange:
 Given = TypeVar("Given", PlaceQuery, PlaceRange)
 
 
+class Pull(NamedTuple):
+    """A pull on every cell of the leaves: weight / 2 (x - to)^2 is added to the loss."""
+
+    to: Buffer
+    weight: Buffer
+
+
 @dataclass(frozen=True, eq=False)
 class Asked:
     """What is asked of a tree of places or of a part of one, checked: `queries` in one number per component, `grouped` on sums.
@@ -168,6 +175,7 @@ class Asked:
     controls: tuple[PlaceRange, ...]
     possible: NDArray[np.bool_]
     deeper: bool
+    pull: Pull | None = None
 
     @staticmethod
     def of(
@@ -176,6 +184,7 @@ class Asked:
         queries: Sequence[PlaceQuery],
         controls: Sequence[PlaceRange] = (),
         possible: NDArray[np.bool_] | None = None,
+        pull: Pull | None = None,
     ) -> Asked:
         """Checked. Leaves are repeated where nothing is above them, and where copies of theirs need a level above the cells."""
         sizes = tuple(int(n) for n in shape)
@@ -198,6 +207,7 @@ class Asked:
             tuple(replace(c, fixing=c.fixes(tree.last)) for c in lowered),
             _checked_possible(possible, places.leaves, components),
             low,
+            pull,
         )
 
 

@@ -1,9 +1,9 @@
 """A generated tree of places in shards: seconds, bytes and memory of an iteration, in this process, by workers and by Spark.
 
-    python benchmarks/shards.py --blocks 5000000 --workers 2 [--iterations 20] [--races 8] [--spark] [--out benchmarks/shards.csv]
+    python benchmarks/shards.py --blocks 5000000 --workers 2 [--iterations 20] [--cells 2016] [--spark] [--out rows.csv]
 
 The tree has 1, 50, 3,000, 84,000 and 240,000 places above 5 million blocks, or that in proportion. Every place measures its
-total, both attributes (2 ages x races) and the table, with standard deviations 2 4 4 5 6 6; values are files that are mapped.
+total, some marginals and the table, with standard deviations 2 4 4 5 6 6; values are files that are mapped.
 A row is one run of `fit_places`; a `step` is one iteration of all shards. CPU-seconds are of all processes (of Spark, of the
 driver alone). Peak memory is the largest resident set of each process (VmHWM), added up: pages of mapped files that a process
 touched are counted, in each that did; pages that the system keeps of written files are not: it drops them when memory is short.
@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -33,7 +34,15 @@ from consilience.solvers.places import PlaceQuery, PlaceRange, Places
 
 LEVELS = 1, 50, 3_000, 84_000, 240_000, 5_000_000
 STDDEV = 2.0, 4.0, 4.0, 5.0, 6.0, 6.0
-SUBSETS: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (0, 1))
+Subset = tuple[int, ...]
+SHAPES: dict[int, tuple[tuple[int, ...], tuple[Subset, ...]]] = {
+    16: ((2, 8), ((), (0,), (1,), (0, 1))),
+    # The redistricting queries but for hhinstlevels: quarters, age, origin, race.
+    2016: (
+        (8, 2, 2, 63),
+        ((), (0,), (1,), (2,), (3,), (1, 2), (1, 3), (2, 3), (1, 2, 3), (0, 1, 2, 3)),
+    ),
+}
 FIELDS = (
     "blocks", "cells", "engine", "workers", "shards", "iterations", "gap", "step_seconds", "step_cpu", "step_moved",
     "step_written", "check_seconds", "whole_seconds", "driver_peak", "workers_peak",
@@ -48,19 +57,21 @@ def tree(blocks: int) -> Places:
     return Places(1, parents)
 
 
-def generated(places: Places, races: int, folder: Path) -> list[PlaceQuery]:
+def generated(places: Places, cells: int, folder: Path) -> list[PlaceQuery]:
     """Noisy marginals of every level in files, a portion of the leaves after the other."""
-    cells, last, rng = 2 * races, places.last, np.random.default_rng(0)
+    shape, subsets = SHAPES[cells]
+    last, rng = places.last, np.random.default_rng(0)
     sums = [np.zeros((places.count(l), cells)) for l in range(last)]
     above = [places.ancestors(l) for l in range(last)]
-    files = {s: _file(folder, places.leaves, s, races) for s in SUBSETS}
-    step = max(1, (1 << 22) // cells)
+    files = {s: _file(folder, places.leaves, s, shape) for s in subsets}
+    step = max(1, (1 << 21) // cells)
     for lo in range(0, places.leaves, step):
         rows = slice(lo, min(lo + step, places.leaves))
         size = rng.gamma(0.5, 30.0, (rows.stop - lo, 1))
-        counts = rng.poisson(size * rng.dirichlet(np.full(cells, 0.3), rows.stop - lo)).astype(float)  # fmt: skip
+        kinds = rng.dirichlet(np.full(cells, 5.0 / cells), rows.stop - lo)
+        counts = rng.poisson(size * kinds).astype(float)
         for s, file in files.items():
-            exact = _marginal(counts, s, races)
+            exact = _marginal(counts, s, shape)
             file[rows] = exact + rng.normal(0.0, STDDEV[-1], exact.shape)
         for l in range(last):
             first, units = above[l][lo], above[l][rows]
@@ -68,25 +79,25 @@ def generated(places: Places, races: int, folder: Path) -> list[PlaceQuery]:
             sums[l][first : units[-1] + 1] += np.add.reduceat(counts, starts, axis=0)
     found = [PlaceQuery(last, s, np.load(_path(folder, s), mmap_mode="r"), STDDEV[-1]) for s in files]  # fmt: skip
     for l in range(last):
-        for s in SUBSETS:
-            exact = _marginal(sums[l], s, races)
+        for s in subsets:
+            exact = _marginal(sums[l], s, shape)
             noise = rng.normal(0.0, STDDEV[l], exact.shape)
             found.append(PlaceQuery(l, s, exact + noise, STDDEV[l]))
     return found
 
 
-def _path(folder: Path, subset: tuple[int, ...]) -> Path:
+def _path(folder: Path, subset: Subset) -> Path:
     return folder / f"values{''.join(map(str, subset))}.npy"
 
 
-def _file(folder: Path, leaves: int, subset: tuple[int, ...], races: int) -> np.ndarray:
-    width = (2 if 0 in subset else 1) * (races if 1 in subset else 1)
+def _file(folder: Path, leaves: int, subset: Subset, shape: tuple[int, ...]) -> np.ndarray:
+    width = prod(shape[i] for i in subset)
     return np.lib.format.open_memmap(_path(folder, subset), "w+", np.float64, (leaves, width))
 
 
-def _marginal(tables: np.ndarray, subset: tuple[int, ...], races: int) -> np.ndarray:
-    away = tuple(i + 1 for i in (0, 1) if i not in subset)
-    return tables.reshape(len(tables), 2, races).sum(axis=away).reshape(len(tables), -1)
+def _marginal(tables: np.ndarray, subset: Subset, shape: tuple[int, ...]) -> np.ndarray:
+    away = tuple(i + 1 for i in range(len(shape)) if i not in subset)
+    return tables.reshape(len(tables), *shape).sum(axis=away).reshape(len(tables), -1)
 
 
 class Measured(Shards):
@@ -144,7 +155,7 @@ def session(cores: int) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--blocks", type=int, default=50_000)
-    parser.add_argument("--races", type=int, default=8)
+    parser.add_argument("--cells", type=int, choices=list(SHAPES), default=16)
     parser.add_argument("--workers", type=int, default=0, help="0: this process")
     parser.add_argument("--spark", action="store_true")
     parser.add_argument("--iterations", type=int)
@@ -156,7 +167,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as inside:
         folder, places = Path(inside), tree(given.blocks)
-        queries = generated(places, given.races, folder)
+        queries = generated(places, given.cells, folder)
         seen: list[Measured] = []
 
         @contextmanager
@@ -175,7 +186,7 @@ def main() -> None:
         began = perf_counter()
         total = PlaceRange.exact(0, (), queries[-1].values[:1, :1] * 0 + _total(queries))
         found = place_splitting.fit_places(
-            places, (2, given.races), queries, [total], workers=workers, folder=folder, iterations=given.iterations,
+            places, SHAPES[given.cells][0], queries, [total], workers=workers, folder=folder, iterations=given.iterations,
             tolerance=given.tolerance, shard_cells=given.shard, progress=told,
         )  # fmt: skip
         whole = perf_counter() - began
@@ -186,7 +197,7 @@ def main() -> None:
         engine = "spark" if given.spark else type(shards.inner).__name__.lower()
         check = shards.mean("certify")[0]
         values = [
-            given.blocks, 2 * given.races, engine, given.workers or 2, shards.count, found.iterations, f"{found.gap:.2e}",
+            given.blocks, given.cells, engine, given.workers or 2, shards.count, found.iterations, f"{found.gap:.2e}",
             f"{step[0]:.3f}", f"{step[1]:.3f}", round(step[2]), round(step[3]), f"{check:.3f}", f"{whole:.1f}", own,
             sum(peaks.values()),
         ]  # fmt: skip

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+import pyarrow as pa
 
 from consilience.data.coding import Coded, Kind, coded, spells_number
 from consilience.data.files import first_line, one_of
@@ -25,15 +26,20 @@ from consilience.data.survey import CodedTable, Survey, check_columns
 from consilience.data.values import BLANKS
 from consilience.domain import Clique, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError, DataError
+from consilience.kernels.threads import threads
 from consilience.progress import Progress, Step
+from consilience.records import Dataset
 
 CODED_CELLS = 1 << 22
 """Cells of a joint table up to which cliques are counted together and summed here: fewer scans."""
 
 TOGETHER = 1 << 14
 """The same where all joint tables are counted in one scan: few keys per row, and few groups."""
-UNNESTS = ("duckdb", "postgres", "pyspark")
+UNNESTS = ("duckdb", "postgres")
 """Engines that turn an array into rows, and so count every row under many keys in one scan."""
+
+ROWS_AT_ONCE = 1 << 18
+"""Of Spark's small batches, before they are counted."""
 
 TRIES = ("duckdb", "pyspark", "snowflake", "bigquery", "trino")
 """Engines that can try a cast and give NULL."""
@@ -252,6 +258,8 @@ class EngineTable(CodedTable):
         """Exact counts of many marginals: in one scan where the engine can, else one GROUP BY per joint table of some cliques."""
         layout = Layout(self.domain, cliques)
         vector = CliqueVector(layout, np.zeros(layout.cells))
+        if self._backend == "pyspark" and any(layout.cliques):
+            return self._in_partitions(layout)
         if self._backend in UNNESTS:
             groups = list(joint_groups(self.domain, layout.cliques, TOGETHER))
             found: Iterable[np.ndarray] = self._in_one_scan([joint for joint, _ in groups])
@@ -288,6 +296,26 @@ class EngineTable(CodedTable):
         vector = CliqueVector(layout, counts)
         return [vector[joint] for joint in joints]
 
+    def _in_partitions(self, layout: Layout) -> CliqueVector:
+        """Spark codes, our kernel counts the batches of each partition where they are, one table of counts of each comes back."""
+        used = self.domain.clique({a for clique in layout.cliques for a in clique})
+        inner = Layout(self.domain.project(used), layout.cliques)
+        engine = self.table.get_backend()
+        codes = {
+            f"c{i}": self._columns[self.domain.position(a)].code.cast(_narrow(self.domain[a]))
+            for i, a in enumerate(used)
+        }
+        vector = CliqueVector(layout, np.zeros(layout.cells))
+        with _quiet(self.shown, self.secrets):
+            frame = engine.raw_sql(engine.compile(self.table.select(**codes)))
+            parts = frame.mapInArrow(PartitionCounts(inner), "cells binary, counts binary")
+            for done, row in enumerate(parts.collect(), 1):
+                at = np.frombuffer(row["cells"], np.int64)
+                vector.values[at] += np.frombuffer(row["counts"], np.float64)
+                if self.progress is not None:
+                    self.progress(Step("counting", done, None))
+        return vector
+
     def _key(
         self, engine: IbisEngine, table: Any, names: Mapping[str, str], joint: Clique, at: int
     ) -> Any:
@@ -311,6 +339,46 @@ class EngineTable(CodedTable):
         cells = tuple(found[k].to_numpy().astype(np.int64) for k in keys)
         np.add.at(counts, cells, found["n"].to_numpy().astype(np.float64))
         return counts
+
+
+def _narrow(size: int) -> str:
+    """A type for codes that Spark has too: it knows no unsigned ones."""
+    return "int8" if size <= 1 << 7 else "int16" if size <= 1 << 15 else "int64"
+
+
+class PartitionCounts:
+    """Counts of a partition's batches of codes, as Spark's Python processes run it: the cells that hold something, and how many.
+
+    They are made where the rows are, so every executor must have Consilience installed.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.domain, self.cliques = layout.domain, list(layout.cliques)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        layout = Layout(self.domain, self.cliques)
+        counts = np.zeros(layout.cells)
+        with threads(1):  # Spark has a process for each core
+            for table in _gathered(batches):
+                codes = {a: c.to_numpy() for a, c in zip(self.domain, table.columns, strict=True)}
+                counts += Dataset(codes, self.domain).marginals(layout.cliques).values
+        at = np.flatnonzero(counts)
+        found = [[at.tobytes()], [counts[at].tobytes()]]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(b, pa.binary()) for b in found], ["cells", "counts"]
+        )
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches together, until they are worth a call of the kernel."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(b.num_rows for b in held) >= ROWS_AT_ONCE:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def joint_groups(

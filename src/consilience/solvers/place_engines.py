@@ -228,7 +228,7 @@ class Spark(Shards):
 
         done = self.state.mapPartitionsWithIndex(work, preservesPartitioning=True).persist()
         self.jobs += 1
-        if self.jobs % EVERY == 0:
+        if self.jobs % EVERY == 1:  # the first too: what was sent is then not sent again
             done.checkpoint() if self.context.getCheckpointDir() else done.localCheckpoint()
         answers = [pickle.loads(a) for a in done.map(lambda kept: kept[0]).collect()]
         self.state.unpersist()

@@ -114,7 +114,7 @@ def main() -> None:
     seconds, cpu = perf_counter() - start - opened, cpu_seconds() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(
-        f"{chosen.engine}: {len(pairs)} pairs, {counts.values.size:,} cells, {source.records:,} rows: "
+        f"{chosen.engine}: {len(pairs)} pairs, {counts.values.size:,} cells, {counts[pairs.cliques[0]].sum():,.0f} rows: "
         f"{seconds:.1f} s ({opened:.1f} to open), {cpu:.1f} CPU-seconds, peak {peak:.2f} GB"
     )
     kept = chosen.file.with_suffix(".counts.npy")

@@ -2,14 +2,16 @@
 
     python benchmarks/sources.py [--rows 20000000] [--engine duckdb|spark|kernel] [--file people.parquet]
 
-The file is made once, in batches, and kept. Peak memory is that of the process (for Spark: of Python; the Java process is
-given --spark-memory). Counts are compared with those of the first engine that was run
-on the file.
+The file is made once, in batches, and kept. CPU-seconds are of this process and all that it started (for Spark: Java and its
+Python workers), in counting; Java compiles itself meanwhile, so few rows are unfair to Spark. Peak memory is that of the
+process (for Spark: of Python; the Java process is given --spark-memory). Counts are compared with those of the first engine
+that was run on the file.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import sys
 from pathlib import Path
@@ -53,6 +55,7 @@ def spark_source(path: Path, memory: str):
 
     from consilience.data.engines import EngineTable
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.memory", memory)
@@ -64,6 +67,22 @@ def spark_source(path: Path, memory: str):
     )
     session.read.parquet(str(path)).createOrReplaceTempView("people")
     return EngineTable(SCHEMA, ibis.pyspark.connect(session).table("people"), str(path))
+
+
+def cpu_seconds() -> float:
+    """Of this process and all below it."""
+    parents, used = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parts = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        pid = int(path.parent.name)
+        parents[pid], used[pid] = int(parts[1]), sum(map(int, parts[11:15]))
+    mine = {os.getpid()}
+    for _ in range(6):
+        mine |= {p for p, above in parents.items() if above in mine}
+    return sum(used[p] for p in mine) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -90,12 +109,13 @@ def main() -> None:
             source = cs.read_table(chosen.file, schema=SCHEMA)
         case _:
             source = open_source(chosen.file, SCHEMA)
+    opened, before = perf_counter() - start, cpu_seconds()
     counts = source.marginals(pairs)
-    seconds = perf_counter() - start
+    seconds, cpu = perf_counter() - start - opened, cpu_seconds() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(
-        f"{chosen.engine}: {len(pairs)} pairs, {counts.values.size:,} cells, {source.records:,} rows: "
-        f"{seconds:.1f} s, peak {peak:.2f} GB"
+        f"{chosen.engine}: {len(pairs)} pairs, {counts.values.size:,} cells, {counts[pairs.cliques[0]].sum():,.0f} rows: "
+        f"{seconds:.1f} s ({opened:.1f} to open), {cpu:.1f} CPU-seconds, peak {peak:.2f} GB"
     )
     kept = chosen.file.with_suffix(".counts.npy")
     if kept.exists():

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+import consilience as cs
 from consilience.census import read_state, read_truth, state_model, top_down, two_pass
 from consilience.census.files import State
 from consilience.census.layout import AXES
 from consilience.census.rivals import errors_by_level, queries_of, tree_of, truth_of
 from consilience.census.tables import measurements_of, schema_of
 from consilience.cli import main
+from consilience.errors import ConsilienceError
 from consilience.measurements import Measurements
 from consilience.model import Model
 from consilience.release import read_release
@@ -44,6 +46,29 @@ def test_the_files_are_one_tree(state: State) -> None:
     tree = read_tree(domain, Measurements.of(domain, measurements_of(state)), ())
     assert tree is not None
     assert tree.attribute == "block"
+
+
+def test_workers_make_the_same_tables(state: State, model: Model) -> None:
+    found = state_model(state, tolerance=1e-6, workers=2)
+    np.testing.assert_array_equal(found.marginal(WHOLE_TABLE), model.marginal(WHOLE_TABLE))
+    assert repr(found.fit) == repr(model.fit)
+
+
+@pytest.mark.parametrize(
+    ("workers", "words"), [("none", "or spark, got 'none'"), ("0", "from 1 on")]
+)
+def test_workers_that_are_none(files: Path, tmp_path: Path, workers: str, words: str) -> None:
+    result = run("census", "reconstruct", files, "--out", tmp_path / "out", "--workers", workers)
+    assert result.exit_code == 2
+    assert words in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_workers_without_a_tree_are_refused() -> None:
+    domain = cs.Domain({"a": 2, "b": 2})
+    noisy = [cs.Measurement(("a", "b"), np.ones((2, 2)), stddev=1.0)]
+    with pytest.raises(ConsilienceError, match="workers need measurements at levels"):
+        cs.reconstruct(domain, noisy, fit=cs.LeastSquares(workers=2))
 
 
 def test_invariants_hold(state: State, model: Model) -> None:

@@ -94,8 +94,16 @@ def masks_of(state: State) -> dict[tuple[str, ...], Any]:
     return found
 
 
-def state_model(state: State, *, tolerance: float = TOLERANCE, progress: Progress = quiet) -> Model:
-    """The closest tables that add up, are not negative and keep the invariants."""
+def state_model(
+    state: State,
+    *,
+    tolerance: float = TOLERANCE,
+    workers: Any = None,
+    progress: Progress = quiet,
+) -> Model:
+    """The closest tables that add up, are not negative and keep the invariants. workers: a number of processes, or a Spark
+    session, that share the work; None for this process.
+    """
     fit = LeastSquares(
         consistency="global",
         memory=64.0 * 8 * len(state.levels[-1].codes) * prod(state.sizes) + 1e9,
@@ -103,6 +111,7 @@ def state_model(state: State, *, tolerance: float = TOLERANCE, progress: Progres
         possible=masks_of(state),
         controls=controls_of(state),
         clear=CLEAR,
+        workers=workers,
     )
     return reconstruct(schema_of(state).domain, measurements_of(state), state.total, fit, progress)
 

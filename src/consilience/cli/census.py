@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -16,10 +17,23 @@ from consilience.cli.options import whole_option
 from consilience.cli.output import Output, json_option, quiet_option
 from consilience.privacy.noise import SecureNoise, SeededNoise
 from consilience.release.folder import check_target
+from consilience.solvers.place_engines import spark_session
 
 state_option = click.option(
     "--state", metavar="FIPS", help="Two digits; not needed where the folder has one state."
 )
+
+
+def _workers(_: Any, __: Any, given: str | None) -> Any:
+    if given is None:
+        return None
+    if given == "spark":
+        return spark_session()
+    if not given.isdecimal() or int(given) < 1:
+        raise click.BadParameter(
+            f"must be a number of processes from 1 on, or spark, got {given!r}"
+        )
+    return int(given)
 
 
 @click.group("census")
@@ -99,6 +113,12 @@ def simulate_command(truth: Path, out: Path, seed: int | None, as_json: bool, qu
     type=click.Path(path_type=Path),
     help="The truth of simulated files: errors by level, beside two other estimators.",
 )
+@click.option(
+    "--workers",
+    metavar="N|spark",
+    callback=_workers,
+    help="Share the fit between N processes, or leave it to the Spark that is set up here; the tables are the same.",
+)
 @whole_option
 @json_option
 @quiet_option
@@ -108,6 +128,7 @@ def reconstruct_state_command(
     state: str | None,
     errors: str,
     truth_path: Path | None,
+    workers: Any,
     whole: bool,
     as_json: bool,
     quiet: bool,
@@ -124,7 +145,7 @@ def reconstruct_state_command(
         read = read_state(folder, state)
     exact = None if truth is None else truth_of(read, truth)
     with output.working("reconstructing") as progress:
-        model = state_model(read, progress=progress)
+        model = state_model(read, workers=workers, progress=progress)
         facts = write_state(read, model, out, errors=errors, whole=whole, progress=progress)
     if facts["why"]:
         output.say(facts["why"])

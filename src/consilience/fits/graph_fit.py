@@ -210,6 +210,7 @@ class SplittingFit(GraphFit):
 
     iterations: int | None = None
     clear: float | None = None
+    workers: Any = None
     absolute: ClassVar[bool] = False
     """Whether distances count as they are, and not squared."""
 
@@ -232,7 +233,12 @@ class SplittingFit(GraphFit):
                 possible=self.possible or None,
                 controls=controls,
                 clear=self.clear,
+                workers=self.workers,
                 progress=progress,
+            )
+        if places is None and self.workers is not None:
+            raise ConsilienceError(
+                "workers need measurements at levels of one attribute that one table holds, these are others; leave out workers="
             )
         return places or splitting(
             loss,

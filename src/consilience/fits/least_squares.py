@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from consilience.errors import ConsilienceError
 from consilience.fits.graph_fit import (
@@ -36,7 +36,8 @@ class LeastSquares(SplittingFit):
     which every answer keeps. tolerance: the relative gap to the optimum at which a solve ends.
     solver: "auto" and "splitting" are the fast one, "prox" is the paper's Prox-PGM. iterations: how many to make, whatever
     the gap; None for as many as the tolerance needs. clear: on a tree of places, marginals above the leaves that least squares
-    has this many standard errors above zero keep its values (docs/hierarchies.md); None for the optimum itself.
+    has this many standard errors above zero keep its values (docs/hierarchies.md); None for the optimum itself. workers: who
+    fits a tree of places, a number of processes or a Spark session; None for this process. The model is the same bit for bit.
     """
 
     automatic: ClassVar[str] = "auto"
@@ -51,6 +52,7 @@ class LeastSquares(SplittingFit):
     solver: str = "auto"
     iterations: int | None = None
     clear: float | None = None
+    workers: Any = None
 
     def __post_init__(self) -> None:
         check_tolerance(self.tolerance)

@@ -43,6 +43,8 @@ class Fit(ABC):
     """Whether standard errors of weighted least squares describe its answers where no cell is near zero."""
     why: ClassVar[str] = ""
     """The reason of the restrictions above, for people."""
+    aside: ClassVar[tuple[str, ...]] = ("workers",)
+    """Settings that change nothing about the model, so that nobody keeps or shows them."""
     memory: str | int | float = "2 GB"
     """What a fit may allocate."""
     possible: Masks = NOTHING
@@ -140,7 +142,8 @@ class Fit(ABC):
         usual = {f.name: _default(f) for f in fields(self)} if is_dataclass(self) else {}
         chosen = {k: getattr(self, k) for k in usual}
         masks = {"possible": tuple(self.possible)} if self.possible else {}
-        chosen.pop("possible", None)
+        for name in ("possible", *self.aside):
+            chosen.pop(name, None)
         if self.controls:
             masks["controls"] = chosen.pop("controls")
         return {k: v for k, v in chosen.items() if v is not usual[k] and v != usual[k]} | masks

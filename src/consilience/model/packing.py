@@ -138,8 +138,8 @@ def _pack_fit(fit: Fit | None) -> dict[str, Any] | None:
     if fit is None:
         return None
     settings = {f.name: getattr(fit, f.name) for f in fields(fit)} if is_dataclass(fit) else {}
-    settings.pop("possible", None)
-    settings.pop("controls", None)
+    for name in ("possible", "controls", *fit.aside):
+        settings.pop(name, None)
     own = isinstance(settings.get("consistency"), RegionGraph)
     if own:
         del settings["consistency"]

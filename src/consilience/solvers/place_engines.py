@@ -212,21 +212,26 @@ class Spark(Shards):
 
     def compile(self, cut: Cut, tiny: float) -> Iterator[Compiled]:
         given = [pickle.dumps((cut.shard(s), tiny), 5) for s in range(len(cut))]
-        empty = self.context.parallelize([(b"", {}) for _ in given], len(given))
-        yield from self._next(empty, "compile", given)
+        self.state = self.context.parallelize([(b, {}) for b in given], len(given))
+        yield from self._next("compile", None)
 
     def run(self, job: str, messages: Iterable[Any]) -> Iterator[Any]:
-        yield from self._next(self.state, job, [pickle.dumps(m, 5) for m in messages])
+        yield from self._next(job, [pickle.dumps(m, 5) for m in messages])
 
-    def _next(self, state: Any, job: str, messages: list[bytes]) -> list[Any]:
-        sent = self.context.parallelize(messages, len(messages))
-        done = state.zip(sent).map(lambda pair: _spark_work(pair[0][1], job, pair[1])).persist()
+    def _next(self, job: str, messages: list[bytes] | None) -> list[Any]:
+        """One Spark job: the messages are sent, the next RDD is made and kept, the answers come back."""
+        sent = None if messages is None else self.context.broadcast(messages)
+
+        def work(s: int, kept: Iterator[Any]) -> Iterator[Any]:
+            for given, slots in kept:  # one
+                yield _spark_work(slots, job, given if sent is None else sent.value[s])
+
+        done = self.state.mapPartitionsWithIndex(work, preservesPartitioning=True).persist()
         self.jobs += 1
-        if self.jobs % EVERY == 0:
+        if self.jobs % EVERY == 1:  # the first too: what was sent is then not sent again
             done.checkpoint() if self.context.getCheckpointDir() else done.localCheckpoint()
         answers = [pickle.loads(a) for a in done.map(lambda kept: kept[0]).collect()]
-        if self.state is not None:
-            self.state.unpersist()
+        self.state.unpersist()
         self.state = done
         return answers
 
@@ -236,6 +241,20 @@ def _spark_work(slots: dict[str, bytes], job: str, sent: bytes) -> tuple[bytes, 
     answer, changed = answered(there, job, pickle.loads(sent))
     kept = {name: pickle.dumps(value, 5) for name, value in changed.items()}
     return pickle.dumps(answer, 5), {**slots, **kept}
+
+
+def spark_session() -> Any:
+    """The Spark session that there is, or a new one as Spark's own settings say."""
+    try:
+        from pyspark.sql import SparkSession  # pyright: ignore[reportMissingImports] (an extra)
+    except ImportError:
+        raise ConsilienceError(
+            "Spark is an extra that is not installed; run: pip install 'consilience[spark]' (and have Java 17)"
+        ) from None
+    try:
+        return SparkSession.builder.getOrCreate()  # pyright: ignore[reportAttributeAccessIssue]
+    except Exception as error:  # whatever the gateway to Java raises
+        raise ConsilienceError(f"Spark did not start: {str(error).splitlines()[0]}") from error
 
 
 @contextmanager

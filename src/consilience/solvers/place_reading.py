@@ -107,12 +107,13 @@ def on_places(
     controls: Sequence[BoundControl] = (),
     clear: float | None = None,
     pulled: bool = False,
+    workers: Any = None,
     progress: Progress | None = None,
 ) -> Solution | None:
     """Least squares on the tree that the measurements are; None where they are none, or no region holds all of it.
 
     clear: marginals that are this many standard errors above zero keep their values (`clear_marginals`). pulled: leaves are
-    pulled towards their parents' shape (`towards_parents`).
+    pulled towards their parents' shape (`towards_parents`). workers: who does it (`fit_places`).
     """
     tree = read_tree(loss.domain, loss.measurements, controls)
     if tree is None or len(graph.root_cliques) != 1:
@@ -147,6 +148,7 @@ def on_places(
         state=state
         if isinstance(state, PlaceState) and _fits(state, tree, shape, copied)
         else None,
+        workers=workers,
         progress=progress,
     )
     share = None

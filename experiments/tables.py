@@ -369,6 +369,33 @@ def learning(rows: Rows) -> str:
     )
 
 
+def others(rows: Rows) -> str:
+    """Every run, closest first within what was asked for; ours by rows, then by the model's tables."""
+    asked = {"0": NOT_RUN, "2": "pairs", "3": "triples"}
+
+    def shown(row: dict[str, str], column: str) -> str:
+        if row["status"] != "done":
+            return unended([row])
+        by_model = row[f"{column}_model"]
+        beside = f" ({number(float(by_model))})" if by_model else ""
+        return number(float(row[column])) + beside
+
+    def order(row: dict[str, str]) -> tuple[object, ...]:
+        datas = list(dict.fromkeys(r["data"] for r in rows))
+        judged = "triples" if row["ways"] == "3" else "pairs"
+        return datas.index(row["data"]), row["ways"], float(row[judged] or 9)
+
+    lines = []
+    for row in sorted(rows, key=order):
+        tool, _, mechanism = row["run"].partition("-")
+        name = f"**ours, {mechanism}**" if tool == "ours" else f"{tool}, {mechanism}"
+        figures_of = [shown(row, c) for c in ("pairs", "triples")]
+        cost = [f"{float(row[c]):,.0f}" for c in ("cpu_seconds", "peak_mb")]
+        lines.append([row["data"], asked[row["ways"]], name, *figures_of, *cost])
+    head = ["data", "asked for", "mechanism", "all pairs", "all triples", "CPU-seconds", "peak MB"]
+    return markdown(head, lines)
+
+
 def cell_by_cell(_: Rows) -> str:
     return markdown(
         ["", "cells", "better", "equal", "worse", "worse where, and why"], verdict.lines()
@@ -392,6 +419,7 @@ MADE: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "samples": ("kmarginal.csv", samples),
     "under-mbi": ("under_mbi.csv", under_mbi),
     "learning": ("ml_use.csv", learning),
+    "others": ("others.csv", others),
     "verdict": ("adult_table.csv", cell_by_cell),
 }
 

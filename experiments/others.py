@@ -8,8 +8,9 @@ Every run is a process of its own (`others_tools.py`): `<folder>/<tool>/bin/pyth
 there (opendp[mbi]==0.16.0, smartnoise-synth==1.0.8, dpmm==0.1.9); --path adds source folders for a tool that is not, and `mbi=`
 must hold mbi's own mechanisms. It ends at --cap CPU-seconds, which is a row that says so; AIM of triples is left out where its
 pairs did not end. Figures: mean total variation of the synthetic rows over all pairs and over all triples of columns, whatever
-was asked for, and for ours also of the model's own tables; seconds by the clock and of all processors, the largest resident
-size, with imports, and with what JAX compiles (Numba's kernels are cached). Delta 1e-9; add-remove neighbours per row in all
+was asked for, and for ours also of the model's own tables (whose making is in no figure but the clock's); seconds by the clock,
+which other work shares, and of all processors, and the largest resident size, all with imports and with what JAX compiles
+(Numba's kernels are cached). Delta 1e-9; add-remove neighbours per row in all
 of them, but for PrivBayes of dpmm, whose selection is priced for replace-one. acs: the codes of `kmarginal.py`.
 """
 
@@ -96,7 +97,8 @@ def run(
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (given.cap, given.cap + 5)),
         )
         assert child.stderr is not None
-        said = child.stderr.read()
+        with child.stderr:
+            said = child.stderr.read()
         _, ended, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(ended)
         row: dict[str, Any] = {
@@ -111,6 +113,11 @@ def run(
             last = said.strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
             return row | {"status": f"failed: {last[0].partition(':')[0]}"}
         found = np.load(back)
+        if "spent" in found:
+            row["cpu_seconds"], row["peak_mb"] = (
+                float(found["spent"][0]),
+                int(found["spent"][1]) // 1024,
+            )
         for size, column in ((2, "pairs"), (3, "triples")):
             row[column] = distances(codes, sizes, found["codes"], size)
             if str(size) in found:

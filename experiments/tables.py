@@ -309,8 +309,9 @@ def k_marginal(rows: Rows) -> str:
     found = means(done, ["design", "epsilon"], "score")
     spent = means(rows, ["design", "epsilon"], "cpu_seconds")
     parts = sorted((float(e), v[0]) for (d, e), v in found.items() if d == "sample")
-    designs = [d for d in dict.fromkeys(r["design"] for r in rows) if d != "sample"]
-    epsilons = sorted({r["epsilon"] for r in rows if r["design"] != "sample"}, key=float)
+    released = [r for r in rows if not r["design"].endswith("sample")]
+    designs = list(dict.fromkeys(r["design"] for r in released))
+    epsilons = sorted({r["epsilon"] for r in released}, key=float)
 
     def cell(design: str, epsilon: str) -> list[str]:
         key = design, epsilon
@@ -326,11 +327,11 @@ def k_marginal(rows: Rows) -> str:
 
 
 def samples(rows: Rows) -> str:
-    found = means([r for r in rows if r["design"] == "sample"], ["epsilon"], "score")
+    found = means([r for r in rows if r["design"].endswith("sample")], ["epsilon"], "score")
     parts = sorted(found, key=lambda k: float(k[0]))
+    names = [f"{float(p):g} %" if float(p) < 100 else "100 %, with replacement" for (p,) in parts]
     return markdown(
-        ["part of the rows", *(f"{float(p):g} %" for (p,) in parts)],
-        [["score [seeds]", *(spread(found[p], 0) for p in parts)]],
+        ["part of the rows", *names], [["score [seeds]", *(spread(found[p], 0) for p in parts)]]
     )
 
 

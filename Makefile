@@ -7,6 +7,8 @@ READY_BENCH := $(VENV)/.ready-bench
 READY_EXPERIMENTS := $(VENV)/.ready-experiments
 OPENDP := .venv-opendp
 READY_OPENDP := $(OPENDP)/.ready
+DPMM   := .venv-dpmm
+READY_DPMM := $(DPMM)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo engines adapters test test-all mutants lint format bench experiments docs lock clean
@@ -45,9 +47,17 @@ $(READY_OPENDP): pyproject.toml requirements.lock
 	@$(OPENDP)/bin/python -m pip install --quiet --disable-pip-version-check -e . 'opendp[mbi]==0.16.0' pandas pytest hypothesis
 	@touch $(READY_OPENDP)
 
-adapters: $(READY_BENCH) $(READY_OPENDP)  ## the adapters under the tools themselves: mbi 2.0, then mbi 1.1 and OpenDP
+$(READY_DPMM): pyproject.toml requirements.lock
+	@echo "== setting up $(DPMM): dpmm, whose pins (NumPy 1, OpenDP 0.12) are below what ours declare"
+	@test -x $(DPMM)/bin/python || $(PYTHON) -m venv $(DPMM)
+	@$(DPMM)/bin/python -m pip install --quiet --disable-pip-version-check dpmm==0.1.9 numba threadpoolctl pytest hypothesis
+	@$(DPMM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $(READY_DPMM)
+
+adapters: $(READY_BENCH) $(READY_OPENDP) $(READY_DPMM)  ## the adapters under the tools themselves: mbi 2.0, then mbi 1.1 and OpenDP, then dpmm
 	@$(BIN)/python -m pytest -q tests/adapters
 	@$(OPENDP)/bin/python -m pytest -q tests/adapters
+	@$(DPMM)/bin/python -m pytest -q tests/adapters/test_dpmm.py
 
 test: $(READY)  ## the test suite, in a few minutes: all but simulations, audits and other slow tests
 	@$(BIN)/python -m pytest -q -m 'not slow'

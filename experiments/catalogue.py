@@ -48,6 +48,8 @@ EXPERIMENTS = (
     Experiment("under-mbi", "Beyond the paper: AIM's tables estimated by mbi and by ours", "under_mbi.py", "100", "1 hour"),
     Experiment("learning", "Beyond the paper: classifiers that learn from released rows", "ml_use.py", "100",
                "1 hour, with others' tools", quick=None),
+    Experiment("others", "Beyond the paper: others' mechanisms with their own settings", "others.py", "100",
+               "2 minutes (others': hours, and their environments)"),
     Experiment("census", "Beyond the paper: simulated census files", "census.py", "3000 to 3009", "20 minutes"),
     Experiment("places", "Beyond the paper: errors of places within places", "places.py", "1000 to 1199", "15 minutes"),
     Experiment("foresight", "Beyond the paper: how close tables came, by their noise", "foresight.py", "0", "1 hour"),

@@ -92,6 +92,21 @@ def test_coding_the_excerpt_loses_what_bins_lose_and_nothing_else() -> None:
     assert 975 < kmarginal.score(table, back) < 990
 
 
+@needs_data
+def test_what_the_dictionary_calls_impossible_does_not_occur() -> None:
+    coding = kmarginal.Coding()
+    data, told = coding.encode(kmarginal.columns()), coding.possible()
+    for clique, mask in told.items():
+        counts = data.marginal(clique)
+        assert mask.shape == counts.shape
+        assert counts[~mask].sum() == 0, clique
+        assert (~mask).sum() > 0
+        assert mask.any(axis=0).all(), clique
+        assert mask.any(axis=1).all(), clique
+    infants = told["AGEP", "MSP"][0]
+    assert [w for w, can in zip(coding.words["MSP"], infants, strict=True) if can] == ["N"]
+
+
 def _raises(cap: int, pipe, *_) -> None:
     kmarginal.limit(cap)
     kmarginal.answer(pipe, lambda: [][1])

@@ -3,7 +3,8 @@
     python experiments/under_mbi.py [--data titanic adult] [--ways 2 3] [--epsilons 1 10] [--seeds 100] [--cap 1200]
                                     [--estimators mbi least-squares possible-cells aim ...] [--out rows.csv] [--quick]
 
-Tables and noise come from our AIM with the seed, and are the same for every estimator. aim: its own last fit. mbi: mirror descent of mbi 2.0 (`make
+Tables and noise come from our AIM with the seed, and are the same for every estimator. aim: its own last fit.
+mbi: mirror descent of mbi 2.0 (`make
 bench`), 1,000 steps, which is what its AIM takes, in float64. The figure is the mean total variation over all marginals of so
 many columns, measured or not; CPU-seconds are those of the estimate, and of the estimate and all answers. Add-remove, delta 1e-9.
 """

@@ -46,7 +46,8 @@ def test_steps_lead_to_the_optimum_and_stop_short_of_it() -> None:
         entropy.append(-np.sum(share * np.log(np.maximum(share, 1e-300))))
         assert model.diagnostics.prior == "maximum entropy"
         assert model.diagnostics.iterations == steps
-    assert away == sorted(away, reverse=True) and 2 * away[-1] < away[0]
+    assert away == sorted(away, reverse=True)
+    assert 2 * away[-1] < away[0]
     assert entropy == sorted(entropy, reverse=True)
 
 
@@ -105,7 +106,8 @@ def test_aim_ends_with_it_and_rounds_do_not() -> None:
     for made in run:
         assert isinstance(made.model.fit, cs.LeastSquares)
     model = ready.reconstruct(run.release).model
-    assert isinstance(model.fit, cs.PossibleCells) and model.fit.steps == possible_cells.AT_THE_END
+    assert isinstance(model.fit, cs.PossibleCells)
+    assert model.fit.steps == possible_cells.AT_THE_END
     assert model.diagnostics.prior == "maximum entropy"
     plain = AIM(cs.all_marginals(DOMAIN, 2), fit=cs.LeastSquares()).calibrate(ready.budget)
     assert plain.reconstruct(run.release).model.diagnostics.prior is None

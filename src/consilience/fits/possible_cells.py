@@ -10,7 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from consilience.domain import Clique, CliqueVector, Domain
+from consilience.domain.domain import whole_number
+from consilience.errors import ConsilienceError
 from consilience.fits.graph_fit import Planned, even_model, model_of
+from consilience.fits.latent_classes import LatentClasses
 from consilience.fits.least_squares import LeastSquares
 from consilience.measurements import SquaredLoss
 from consilience.memory import parse_bytes
@@ -24,17 +27,25 @@ from consilience.solvers.solution import Solution
 from consilience.solvers.work import USUAL_LOAD, Load, visits
 from consilience.status import STOPPED_EARLY
 from consilience.tree.fit import NoisyTables
-from consilience.tree.growth import CELL_BYTES, MOST_CELLS, GrowingModel
+from consilience.tree.growth import CELL_BYTES, MOST_CELLS, ROUGH_LEVEL, GrowingModel
+
+AT_THE_END = 24
+"""Proximal steps of a last fit. By then cells that hold a fifth of the noise's standard deviation are followed, and what no
+measurement shows is little pulled on any more: Stein's risk, which sees measured tables alone, ends too early for the others
+(decision 045)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PossibleCells(Fit):
     """One distribution over the whole domain, kept on a junction tree's possible cells, so that it outlives its full tables.
 
-    Prox-PGM from the uniform distribution, ended where Stein's estimate of the risk stops falling (docs/adaptive.md). The
-    model keeps that distribution as its `tree`, and answers, rows and errors come from it. Tables that do not fit the
-    memory are read beside it; where not even one fits, this is LeastSquares(consistency="local"), and the diagnostics
-    say so.
+    Prox-PGM from the uniform distribution, ended where Stein's estimate of the risk stops falling (docs/adaptive.md), or after
+    so many `steps`. The model keeps that distribution as its `tree`, and answers, rows and errors come from it. It is biased
+    towards maximum entropy. Tables that do not fit the memory are read beside it; where not even one fits, this is
+    LeastSquares(consistency="local"), and the diagnostics say so.
+
+    With steps=, as for AIM's last fit, rounds before it are local least squares, and where the possible cells miss the
+    measurements by more than their noise, cells were left out that matter: the model is then that of LatentClasses.
     """
 
     queries: ClassVar[bool] = False
@@ -42,6 +53,19 @@ class PossibleCells(Fit):
     why: ClassVar[str] = "its steps move towards the cells of tables"
 
     memory: str | int | float = "2 GB"
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and (whole_number(self.steps) or 0) < 1:
+            raise ConsilienceError(
+                f"steps must be a whole number of at least 1, got {self.steps!r}"
+            )
+
+    def in_rounds(self) -> Fit:
+        return self if self.steps is None else self._local
+
+    def at_the_end(self) -> Fit:
+        return self
 
     def plan(self, domain: Domain, cliques: Iterable[Clique], load: Load = USUAL_LOAD) -> Plan:
         return self._local.plan(domain, cliques, load)
@@ -74,8 +98,16 @@ class PossibleCells(Fit):
         if grown.backbone is None:
             return replace(self._local.fitted(loss, total_known, warm, progress), fit=self)
         solution = _tables(loss, graph, grown, noisy, began)
+        if self.steps is not None and not same and _missed(solution, noisy):
+            return self._otherwise(loss, total_known, progress)
         model = model_of(self, loss, graph, solution, plan, total_known)
         return replace(model, tree=grown.backbone)
+
+    def _otherwise(self, loss: SquaredLoss, total_known: bool, progress: Progress) -> Model:
+        """Where too many cells matter: tables pulled towards latent classes, or least squares under noise that they refuse."""
+        taken = all(noise in LatentClasses.noises for noise, _ in loss.measurements.kinds)
+        fit = LatentClasses(memory=self.memory) if taken else self._local
+        return fit.fitted(loss, total_known, None, progress)
 
     def _grown(
         self,
@@ -89,8 +121,17 @@ class PossibleCells(Fit):
         cells = parse_bytes(self.memory) // CELL_BYTES
         grown = None if warm is None else warm.state
         if not isinstance(grown, GrowingModel):
-            grown = GrowingModel(domain, min(cells, MOST_CELLS))
+            grown = GrowingModel(domain, min(cells, MOST_CELLS), fixed=self.steps)
+            if self.steps is None:
+                grown = replace(grown, level=ROUGH_LEVEL)
         return grown.take([m.clique for m in loss.measurements if m.clique], noisy, report)
+
+
+def _missed(solution: Solution, noisy: NoisyTables) -> bool:
+    """Whether the tables are farther from the measurements than the noise explains, as the truth itself would not be."""
+    tables = solution.tau
+    fitted = np.concatenate([tables.project(c).reshape(-1) for c in noisy.values.cliques])
+    return bool(np.mean(noisy.by_cell * (fitted - noisy.values.values) ** 2) > 1.0)
 
 
 def _tables(
@@ -115,5 +156,7 @@ def _tables(
         STOPPED_EARLY,
         method,
         state=grown,
+        prior_strength=1 / max(grown.steps, 1),
+        towards="maximum entropy",
         work=work,
     )

@@ -22,7 +22,8 @@ from functools import cached_property
 from consilience.domain import Clique, Workload, closure
 from consilience.domain.domain import whole_number
 from consilience.errors import BudgetError, ConsilienceError
-from consilience.fits import LeastSquares
+from consilience.fits import PossibleCells
+from consilience.fits.possible_cells import AT_THE_END
 from consilience.mechanisms.estimates import Room
 from consilience.mechanisms.mechanism import (
     Mechanism,
@@ -60,14 +61,15 @@ ANNEAL = 4
 class AIM(Mechanism):
     """Noisy marginals chosen one after the other for a workload, then one model of them all.
 
-    rounds_per_attribute: into how many rounds rho is divided to begin with. fit: the model of each round and of the end;
-    `LeastSquares()` answers unmeasured cliques with global information, as far as memory allows,
-    `LeastSquares(consistency="local")` from overlaps alone.
+    rounds_per_attribute: into how many rounds rho is divided to begin with. fit: the model of the end and, but for the usual one,
+    of each round. `PossibleCells(steps=...)` is local least squares in rounds, with global information about unmeasured
+    cliques, and at the end an exact model that is stopped before it follows the noise: biased, closer (decision 045).
+    `LeastSquares()` is the first of these at the end as well, `LeastSquares(consistency="local")` answers from overlaps alone.
     """
 
     workload: Workload
     rounds_per_attribute: int = ROUNDS_PER_ATTRIBUTE
-    fit: Fit = LeastSquares()
+    fit: Fit = PossibleCells(steps=AT_THE_END)
 
     def __post_init__(self) -> None:
         check_workload(self.workload, self.fit)

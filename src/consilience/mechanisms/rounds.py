@@ -118,7 +118,7 @@ class Run(Iterator[Round]):
 
     def __init__(self, ready: CalibratedAdaptive[Any], call: Call) -> None:
         self._call, self._counts = call, call.counts(ready.candidates)
-        self._fit = ready.fit.coarser(ROUND_TOLERANCE)
+        self._fit = ready.in_rounds.coarser(ROUND_TOLERANCE)
         rows = None if call.total is None else float(call.total)
         self._estimates = Estimates(ready.domain, rows, ready.mechanism.fit.unmeasured)
         self._finer: tuple[Model | None, Estimates] | None = None
@@ -307,9 +307,14 @@ class CalibratedAdaptive(Calibrated[M]):
         check_useful(self.least_noise)
 
     @property
-    def fit(self) -> Fit:
-        """The estimator of the mechanism as rounds call it, and the end as well."""
+    def in_rounds(self) -> Fit:
+        """The estimator of the mechanism as rounds call it."""
         return self.mechanism.fit.in_rounds()
+
+    @property
+    def fit(self) -> Fit:
+        """The estimator of the end: that of the rounds, unless the mechanism's is made for the end alone."""
+        return self.mechanism.fit.at_the_end()
 
     @property
     @abstractmethod

@@ -97,8 +97,12 @@ class Fit(ABC):
         raise NotImplementedError(f"{type(self).__name__} must define fitted")
 
     def in_rounds(self) -> Fit:
-        """The same estimator as adaptive mechanisms call it, round after round and at the end."""
+        """The estimator as adaptive mechanisms call it, round after round."""
         return self
+
+    def at_the_end(self) -> Fit:
+        """The estimator as they call it when all is measured."""
+        return self.in_rounds()
 
     def coarser(self, tolerance: float) -> Fit:
         """The same estimator with no finer tolerance than this, for fits that only rank candidates or estimate errors."""

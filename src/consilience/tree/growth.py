@@ -54,8 +54,9 @@ MOST_CELLS = 500_000
 """Possible cells of a growing tree: a refit passes over them some hundred times."""
 SMALL = 30_000
 """A growing tree of no more cells than this is taken in full."""
-LEVELS = (1 / 4, 1 / 2, 1.0)
-"""Parts of the noise below which an expected cell is left out; the next one where the last leaves too many cells."""
+LEVELS, ROUGH_LEVEL = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), 2
+"""Parts of the noise below which an expected cell is left out; the next one where the last leaves too many cells. Models that
+grow round by round begin at the third."""
 SEEN = 4.0
 """Standard deviations above zero that make a measured cell possible whatever was expected."""
 LOST = 0.1
@@ -276,7 +277,7 @@ class GrowingModel:
     """`backbone` is the exact model of the tables in `inside` (None before the first); `outside` are tables that did not fit.
 
     `steps` is the number of proximal steps of the last fit, chosen when there were `chosen_at` tables. `level` is the entry of
-    LEVELS in use, `refused` the number of tables in a row that did not fit.
+    LEVELS in use, `refused` the number of tables in a row that did not fit; `fixed` steps are not chosen at all.
     """
 
     domain: Domain
@@ -288,6 +289,7 @@ class GrowingModel:
     chosen_at: int = 0
     level: int = 0
     refused: int = 0
+    fixed: int | None = None
 
     def take(
         self, cliques: Sequence[Clique], noisy: NoisyTables, progress: Progress = quiet
@@ -342,7 +344,8 @@ class GrowingModel:
 
     def _fitted(self, support: SupportTree, noisy: NoisyTables) -> GrowingModel:
         anew = len(self.inside) >= AGAIN * self.chosen_at
-        fit = fit_noisy(support, noisy.only(self.inside), None if anew else self.steps)
+        steps = None if anew else self.steps
+        fit = fit_noisy(support, noisy.only(self.inside), self.fixed or steps)
         backbone = Backbone(self.inside, fit, not self.outside)
         if not anew:
             return replace(self, backbone=backbone)

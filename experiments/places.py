@@ -128,6 +128,30 @@ def run(known: str, kind: str, first: int, count: int) -> list[dict]:
     ]
 
 
+def table(path: Path) -> str:
+    """How often intervals hold, by fit, level and size, and the mean absolute errors, as docs/hierarchies.md has them."""
+    sums: dict[tuple[str, str, str, str], np.ndarray] = {}
+    releases: dict[tuple[str, str], set[str]] = {}
+    with path.open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            n = float(row["cells"])
+            new = [n, float(row["held"]), n * float(row["error"]), n * float(row["least_squares"])]
+            releases.setdefault((row["known"], row["fit"]), set()).add(row["first"])
+            for size in ("all", row["size"]):
+                key = row["known"], row["fit"], row["level"], size
+                sums[key] = sums.get(key, np.zeros(4)) + new
+    head = "| known | fit | releases | level | all cells | zero | 1 to 20 | 20 to 200 | above 200 | error | least squares |"
+    lines = [head, "|" + "---|" * 11]
+    for (known, fit), first in releases.items():
+        for level in LEVELS:
+            held = [sums.get((known, fit, level, s)) for s in ("all", *SIZES)]
+            shown = ["-" if x is None else f"{x[1] / x[0]:.3f}".lstrip("0") for x in held]
+            whole = sums[known, fit, level, "all"]
+            errors = [f"{whole[k] / whole[0]:.2f}" for k in (2, 3)]
+            lines.append("| " + " | ".join([known, fit, str(TOGETHER * len(first)), level, *shown, *errors]) + " |")  # fmt: skip
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--known", nargs="*", default=["total", "tract"])
@@ -135,7 +159,11 @@ def main() -> None:
     parser.add_argument("--releases", type=int, default=200)
     parser.add_argument("--out", type=Path, default=RESULTS / "places.csv")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--table", action="store_true", help="print the table of the rows")
     given = parser.parse_args()
+    if given.table:
+        print(table(given.out))
+        return
     releases = TOGETHER if given.quick else given.releases
     with Rows(given.out, FIELDS, ["known", "fit", "first", "level", "size"]) as rows:
         for first in range(1000, 1000 + releases, TOGETHER):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from consilience.data.binned import Dates, Numeric
 from consilience.data.columns import MISSING, OTHER, OUTSIDE, Boolean, Categorical
 from consilience.data.duck import duckdb_table
+from consilience.data.partitions import PartitionCounts
 from consilience.data.population import POPULATION_SCHEMA, population_table
 from consilience.data.schema import Schema
 from consilience.data.tables import open_source, read_table
@@ -239,3 +240,27 @@ def test_batches_are_added_up(monkeypatch) -> None:
     np.testing.assert_array_equal(table.marginals(PAIRS).values, CODED.marginals(PAIRS).values)
     np.testing.assert_array_equal(table.dataset().to_array(), CODED.to_array())
     assert seen[-1] == (3000, 3000)
+
+
+def test_a_partition_is_counted_as_the_whole_table_is() -> None:
+    """What Spark's Python processes run, without Spark: text is coded once for each value, in batches of any size."""
+    rng = np.random.default_rng(5)
+    schema = Schema(
+        [Categorical("a", ("x", "y"), other=OTHER), Numeric("b", (0.0, 1.0, 2.0)), Boolean("c"), Numeric("d", (0, 5, 9))]
+    )  # fmt: skip
+    n = 3000
+    rows = pa.table(
+        {
+            "c0": pa.array([(["x", " y ", "z", "", None])[i] for i in rng.integers(0, 5, n)], pa.string()),
+            "c1": pa.array([float(v) if v < 2.4 else None for v in rng.uniform(-0.5, 2.5, n)]),
+            "c2": pa.array([([True, False, None])[i] for i in rng.integers(0, 3, n)]),
+            "c3": pa.array([str(v) for v in rng.integers(-2, 12, n)]),
+        }
+    )  # fmt: skip
+    cliques = [schema.domain.clique(c) for c in (("a", "b"), ("c",), ("a", "c", "d"), ())]
+    whole = duckdb_table(rows.rename_columns(list(schema.domain)), schema).marginals(cliques)
+    for size in (7, 1000, n):
+        (found,) = PartitionCounts(list(schema), cliques)(rows.to_batches(size))
+        counts = np.zeros(whole.values.size)
+        counts[np.frombuffer(found["cells"][0].as_py(), np.int64)] = np.frombuffer(found["counts"][0].as_py())  # fmt: skip
+        np.testing.assert_array_equal(counts, whole.values)

@@ -17,18 +17,15 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
-import pyarrow as pa
 
 from consilience.data.coding import Coded, Kind, coded, spells_number
-from consilience.data.columns import Column
-from consilience.data.duck import duckdb_table
 from consilience.data.files import first_line, one_of
+from consilience.data.partitions import PartitionCounts
 from consilience.data.schema import Schema
 from consilience.data.survey import CodedTable, Survey, check_columns
 from consilience.data.values import BLANKS
 from consilience.domain import Clique, CliqueVector, Domain, Layout
 from consilience.errors import ConsilienceError, DataError
-from consilience.kernels.threads import threads
 from consilience.progress import Progress, Step
 
 CODED_CELLS = 1 << 22
@@ -38,9 +35,6 @@ TOGETHER = 1 << 14
 """The same where all joint tables are counted in one scan: few keys per row, and few groups."""
 UNNESTS = ("duckdb", "postgres")
 """Engines that turn an array into rows, and so count every row under many keys in one scan."""
-
-ROWS_AT_ONCE = 1 << 19
-"""Of Spark's small batches, before they are counted."""
 
 TRIES = ("duckdb", "pyspark", "snowflake", "bigquery", "trino")
 """Engines that can try a cast and give NULL."""
@@ -343,41 +337,6 @@ class EngineTable(CodedTable):
         cells = tuple(found[k].to_numpy().astype(np.int64) for k in keys)
         np.add.at(counts, cells, found["n"].to_numpy().astype(np.float64))
         return counts
-
-
-class PartitionCounts:
-    """Counts of a partition's batches, as Spark's Python processes run it: the cells that hold something, and how many.
-
-    They are coded by DuckDB and counted by our kernel where the rows are, so every executor must have Consilience installed.
-    """
-
-    def __init__(self, columns: list[Column], cliques: list[Clique]) -> None:
-        self.columns, self.cliques = columns, cliques
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = Schema(self.columns)
-        names = [c.name for c in self.columns]
-        counts = np.zeros(Layout(schema.domain, self.cliques).cells)
-        with threads(1):  # Spark has a process for each core
-            for table in _gathered(batches):
-                source = duckdb_table(table.rename_columns(names), schema)
-                source.connection.execute("SET threads = 1")
-                counts += source.marginals(self.cliques).values
-        at = np.flatnonzero(counts)
-        found = [pa.array([b.tobytes()], pa.binary()) for b in (at, counts[at])]
-        yield pa.RecordBatch.from_arrays(found, ["cells", "counts"])
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches together, until they are worth a call of the kernel."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(b.num_rows for b in held) >= ROWS_AT_ONCE:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def joint_groups(

@@ -36,7 +36,8 @@ DESIGNS = {
     "residual-planner": lambda w: mechanisms.ResidualPlanner(w, fit=LOCAL),
     "residual-planner-shrunk": lambda w: mechanisms.ResidualPlanner(w, fit=SHRUNK),
     "mwem": lambda w: mechanisms.MWEM(w),
-    "aim": lambda w: mechanisms.AIM(w),
+    "aim": lambda w: mechanisms.AIM(w, fit=cs.LeastSquares()),
+    "aim-last": lambda w: mechanisms.AIM(w),
 }
 MOST, LARGEST = 200, 2_000
 """Of the triples of loans."""

@@ -46,9 +46,11 @@ FITS = {
     "least-squares": cs.LeastSquares(consistency="local"),
     "shrunk": cs.Shrunk(),
     "latent-classes": cs.LatentClasses(),
+    "last": mechanisms.AIM.fit,
 }
-TAKES = {"latent-classes": ("gaussian", "pilot")}
-"""What was measured with a fit, where that is not the five others. `Auto` takes pilot with latent classes for these tables."""
+TAKES = {"latent-classes": ("gaussian", "pilot"), "last": ("aim",)}
+"""What was measured with a fit, where that is not the five others. `Auto` takes pilot with latent classes for these tables;
+"last" is what AIM ends with unless told otherwise."""
 LARGE = 200
 KEYS = ["data", "epsilon", "mechanism", "fit", "seed", "basis"]
 COUNTS = ["cells", "held", "large", "large_held", "zeros", "zeros_held"]

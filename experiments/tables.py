@@ -337,9 +337,9 @@ def samples(rows: Rows) -> str:
 
 def under_mbi(rows: Rows) -> str:
     by = ["data", "ways", "epsilon", "estimator"]
+    rows = [r for r in rows if r["seed"] == "100"]
     done = [r for r in rows if r["status"] == "done"]
     found, fit = means(done, by, "total_variation"), means(done, by, "fit_seconds")
-    means(rows, by, "cpu_seconds")
     names = list(dict.fromkeys(r["estimator"] for r in rows))
     cases = list(dict.fromkeys((r["data"], r["ways"], r["epsilon"]) for r in rows))
 
@@ -350,6 +350,27 @@ def under_mbi(rows: Rows) -> str:
 
     lines = [[d, w, f"{float(e):g}", *(cell((d, w, e, n)) for n in names)] for d, w, e in cases]
     return markdown(["data", "columns", "epsilon", *names], lines)
+
+
+def last_fit(rows: Rows) -> str:
+    """AIM's last fit beside each other estimator, over the seeds that both have."""
+    found: dict[tuple[str, ...], dict[str, dict[str, float]]] = {}
+    for r in rows:
+        if r["status"] == "done":
+            case = found.setdefault((r["data"], r["ways"], f"{float(r['epsilon']):g}"), {})
+            case.setdefault(r["estimator"], {})[r["seed"]] = float(r["total_variation"])
+    lines = []
+    for case, by in found.items():
+        own, shown = by.get("aim", {}), []
+        if not own:
+            continue
+        for name in ("least-squares", "mbi"):
+            seeds = sorted(own.keys() & by.get(name, {}).keys())
+            ratio = sum(own[s] for s in seeds) / sum(by[name][s] for s in seeds) if seeds else None
+            shown.append(NOT_RUN if ratio is None else f"{ratio:.3f} [{len(seeds)}]")
+        lines.append([*case, number(sum(own.values()) / len(own)), *shown])
+    heads = ["data", "columns", "epsilon", "AIM's last fit", "over least squares [seeds]"]
+    return markdown([*heads, "over mbi [seeds]"], lines)
 
 
 def learning(rows: Rows) -> str:
@@ -419,6 +440,7 @@ MADE: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "k-marginal": ("kmarginal.csv", k_marginal),
     "samples": ("kmarginal.csv", samples),
     "under-mbi": ("under_mbi.csv", under_mbi),
+    "last-fit": ("under_mbi.csv", last_fit),
     "learning": ("ml_use.csv", learning),
     "others": ("others.csv", others),
     "verdict": ("adult_table.csv", cell_by_cell),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from consilience.domain import Clique, Cliques, CliqueVector, Domain, Family, Layout
 from consilience.errors import ConsilienceError
+from consilience.model.assumed import Assumed
 from consilience.model.replicates import Replicates, affordable, replicates_of
 from consilience.model.whole import Rounding
 from consilience.progress import Progress
@@ -51,6 +52,8 @@ def pack_kept(model: Model) -> tuple[Arrays, dict[str, Any]]:
         arrays["replicate_scales"] = found.scales
         arrays["replicate_totals"] = found.totals
         said["replicates"] = len(found)
+        open_ = found.assumed
+        said["assumed"] = [open_.rate, open_.part, open_.order]
     if model.mixture is not None:
         arrays["class_weights"] = model.mixture.weights
         arrays["class_probabilities"] = model.mixture.probabilities
@@ -94,7 +97,11 @@ def unpack_kept(
         numbers = [moved, scales, totals]
         if not all(np.isfinite(n).all() for n in numbers):
             raise ConsilienceError("numbers are not finite")
-        found["replicates"] = Replicates(layout, moved, scales, totals)
+        rate, part, order = said.get("assumed", (0.0, 0.0, 0))
+        if not (np.isfinite([rate, part]).all() and min(rate, part, order) >= 0):
+            raise ConsilienceError("numbers are not finite")
+        about = Assumed(float(rate), float(part), int(order))
+        found["replicates"] = Replicates(layout, moved, scales, totals, about)
     if said.get("backbone"):
         about = said["backbone"]
         cliques = unpack_cliques("backbone", known.domain, arrays)

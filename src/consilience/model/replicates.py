@@ -24,6 +24,7 @@ from consilience.errors import ConsilienceError
 from consilience.measurements import Measurements, SquaredLoss
 from consilience.measurements.evidence import Evidence
 from consilience.measurements.measurements import NOISES
+from consilience.model.assumed import NOTHING, Assumed, assumed_of
 from consilience.model.out_of_model import inferred
 from consilience.progress import Progress, Step
 from consilience.regions.pseudo_marginals import PseudoMarginals
@@ -59,6 +60,8 @@ class Replicates:
     deviations: Kept
     scales: Buffer
     totals: Buffer
+    assumed: Assumed = NOTHING
+    """How far inferred tables may be from the truth beyond the noise."""
     _adjusted: list[Adjusting] = field(default_factory=list, init=False)
     """The last backbone's, if there was one: what it makes of a replicate does not depend on the question."""
 
@@ -100,7 +103,12 @@ class Replicates:
         }
         rest = {c: t for c, t in own.items() if c not in told}
         found = self._moved(model, told, None) if told else {}
-        return found | (self._moved(model, rest, self._adjusting(model)) if rest else {})
+        found |= self._moved(model, rest, self._adjusting(model)) if rest else {}
+        for c in filter(self.assumed.covers, found):
+            axes = model.domain.axes(c)
+            found[c] += self.assumed.drawn(c, own[c], len(found[c]), axes)
+            np.maximum(found[c], 0.0, out=found[c])
+        return found
 
     def _adjusting(self, model: Model) -> Adjusting:
         """Backbones of replicates, kept from question to question."""
@@ -194,7 +202,7 @@ def replicates_of(
     tops = np.maximum.reduceat(largest, layout.offsets[:-1]) if layout.cells else np.ones(0)
     scales = np.where(tops > 0, tops, 1.0)
     deviations /= np.repeat(scales, np.diff(layout.offsets))
-    return Replicates(layout, deviations, scales, totals)
+    return Replicates(layout, deviations, scales, totals, assumed_of(model, fit))
 
 
 class _Excess:

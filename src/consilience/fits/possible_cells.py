@@ -13,7 +13,6 @@ from consilience.domain import Clique, CliqueVector, Domain
 from consilience.domain.domain import whole_number
 from consilience.errors import ConsilienceError
 from consilience.fits.graph_fit import Planned, even_model, model_of
-from consilience.fits.latent_classes import LatentClasses
 from consilience.fits.least_squares import LeastSquares
 from consilience.measurements import SquaredLoss
 from consilience.memory import parse_bytes
@@ -45,8 +44,8 @@ class PossibleCells(Fit):
     LeastSquares(consistency="local"), and the diagnostics say so.
 
     With steps=, as for AIM's last fit, rounds before it are local least squares, and where the memory leaves out a table or
-    cells of more than a sixteenth of the noise, or the model misses the measurements by more than their noise, it is that
-    of LatentClasses instead.
+    cells of more than a sixteenth of the noise, or the model misses the measurements by more than their noise, the model is
+    that of LeastSquares(consistency="local").
     """
 
     queries: ClassVar[bool] = False
@@ -100,15 +99,9 @@ class PossibleCells(Fit):
             return replace(self._local.fitted(loss, total_known, warm, progress), fit=self)
         solution = _tables(loss, graph, grown, noisy, began)
         if self.steps is not None and not same and _missed(grown, solution, noisy):
-            return self._otherwise(loss, total_known, progress)
+            return self._local.fitted(loss, total_known, None, progress)
         model = model_of(self, loss, graph, solution, plan, total_known)
         return replace(model, tree=grown.backbone)
-
-    def _otherwise(self, loss: SquaredLoss, total_known: bool, progress: Progress) -> Model:
-        """Where too many cells matter: tables pulled towards latent classes, or least squares under noise that they refuse."""
-        taken = all(noise in LatentClasses.noises for noise, _ in loss.measurements.kinds)
-        fit = LatentClasses(memory=self.memory) if taken else self._local
-        return fit.fitted(loss, total_known, None, progress)
 
     def _grown(
         self,

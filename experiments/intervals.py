@@ -1,7 +1,7 @@
 """How often 90 % intervals hold the truth: mechanisms, fits, three epsilons, three data sets.
 
-    python experiments/intervals.py [--data adult titanic fire] [--epsilons 0.1 1 10] [--seeds 0 1 2] [--tuned] [--out rows.csv]
-                                    [--quick]
+    python experiments/intervals.py [--data adult titanic fire] [--epsilons 0.1 1 10] [--fits least-squares ...] [--seeds 0 1 2]
+                                    [--tuned] [--out rows.csv] [--quick]
     python experiments/intervals.py --table          the tables of docs/uncertainty.md from the rows
 
 Each row is one release of all pairs of a few columns: how many cells there were, how many intervals held the true count, the
@@ -111,7 +111,7 @@ def run(rows: Rows, chosen: dict[str, tuple[str, ...]], given: argparse.Namespac
         data = columns_of(name, chosen[name])
         for epsilon in given.epsilons:
             for mechanism in given.mechanisms:
-                for fit in FITS:
+                for fit in given.fits:
                     if mechanism not in TAKES.get(fit, [m for m in MECHANISMS if m != "pilot"]):
                         continue
                     for seed in given.seeds:
@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument(
         "--mechanisms", nargs="+", default=list(MECHANISMS), choices=list(MECHANISMS)
     )
+    parser.add_argument("--fits", nargs="+", default=list(FITS), choices=list(FITS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--tuned", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS / "intervals.csv")

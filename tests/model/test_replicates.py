@@ -12,7 +12,8 @@ from consilience.domain import Domain
 from consilience.errors import ConsilienceError, ModelFileError
 from consilience.fits import LeastSquares, PossibleCells, Shrunk, load, reconstruct
 from consilience.measurements import Measurement
-from consilience.model import Model
+from consilience.model import Model, replicates
+from consilience.model.assumed import NOTHING
 from consilience.model.replicates import FEWEST, USUAL, affordable, replicates_of
 from consilience.model.uncertainty import deviations
 from consilience.progress import quiet
@@ -70,8 +71,9 @@ def test_how_many_follows_from_the_bytes() -> None:
     assert model.lasting(0).replicates is None
 
 
-def test_inferred_answers_move_as_whole_refits_do() -> None:
-    """Each replicate's own backbone, grown anew, beside the model's backbone moved to the replicate."""
+def test_inferred_answers_move_as_whole_refits_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each replicate's own backbone, grown anew, beside the model's backbone moved to the replicate. The noise alone."""
+    monkeypatch.setattr(replicates, "assumed_of", lambda *_: NOTHING)
     model = chain(skew=3.0)
     asked = [("a", "c"), ("a", "d"), ("a", "b", "d")]
     found = model.uncertainties(asked, replicates=60, rng=1)

@@ -13,7 +13,6 @@ from consilience.domain import Clique, CliqueVector, Domain
 from consilience.domain.domain import whole_number
 from consilience.errors import ConsilienceError
 from consilience.fits.graph_fit import Planned, even_model, model_of
-from consilience.fits.latent_classes import LatentClasses
 from consilience.fits.least_squares import LeastSquares
 from consilience.measurements import SquaredLoss
 from consilience.memory import parse_bytes
@@ -44,8 +43,9 @@ class PossibleCells(Fit):
     towards maximum entropy. Tables that do not fit the memory are read beside it; where not even one fits, this is
     LeastSquares(consistency="local"), and the diagnostics say so.
 
-    With steps=, as for AIM's last fit, rounds before it are local least squares, and where the possible cells miss the
-    measurements by more than their noise, cells were left out that matter: the model is then that of LatentClasses.
+    With steps=, as for AIM's last fit, rounds before it are local least squares, and where the memory leaves out a table or
+    cells of more than a sixteenth of the noise, or the model misses the measurements by more than their noise, the model is
+    that of LeastSquares(consistency="local").
     """
 
     queries: ClassVar[bool] = False
@@ -98,16 +98,10 @@ class PossibleCells(Fit):
         if grown.backbone is None:
             return replace(self._local.fitted(loss, total_known, warm, progress), fit=self)
         solution = _tables(loss, graph, grown, noisy, began)
-        if self.steps is not None and not same and _missed(solution, noisy):
-            return self._otherwise(loss, total_known, progress)
+        if self.steps is not None and not same and _missed(grown, solution, noisy):
+            return self._local.fitted(loss, total_known, None, progress)
         model = model_of(self, loss, graph, solution, plan, total_known)
         return replace(model, tree=grown.backbone)
-
-    def _otherwise(self, loss: SquaredLoss, total_known: bool, progress: Progress) -> Model:
-        """Where too many cells matter: tables pulled towards latent classes, or least squares under noise that they refuse."""
-        taken = all(noise in LatentClasses.noises for noise, _ in loss.measurements.kinds)
-        fit = LatentClasses(memory=self.memory) if taken else self._local
-        return fit.fitted(loss, total_known, None, progress)
 
     def _grown(
         self,
@@ -127,8 +121,12 @@ class PossibleCells(Fit):
         return grown.take([m.clique for m in loss.measurements if m.clique], noisy, report)
 
 
-def _missed(solution: Solution, noisy: NoisyTables) -> bool:
-    """Whether the tables are farther from the measurements than the noise explains, as the truth itself would not be."""
+def _missed(grown: GrowingModel, solution: Solution, noisy: NoisyTables) -> bool:
+    """Whether cells were left out that may matter: tables, cells of more than the least part of the noise, or so much that the
+    model is farther from the measurements than the noise explains, as the truth itself would not be.
+    """
+    if grown.outside or grown.level > 0:
+        return True
     tables = solution.tau
     fitted = np.concatenate([tables.project(c).reshape(-1) for c in noisy.values.cliques])
     return bool(np.mean(noisy.by_cell * (fitted - noisy.values.values) ** 2) > 1.0)

@@ -57,8 +57,8 @@ class Trust:
     along the strongest path (those that contain them, if in the model); none of them if `linked` is False: then
     independence is assumed between parts. weakest: mutual information, in nats, of the weakest pair on the path.
     violation: largest L1 distance to the model on an overlap. entropy_gap: entropy of the local answer minus that of the
-    backbone's, in nats: how much of the answer is global information. stderr: in counts, by bootstrap, where asked for; it
-    holds the noise of the measurements, not the error of assuming no more dependence than was measured.
+    backbone's, in nats: how much of the answer is global information. stderr: in counts, by bootstrap, where asked for; of
+    assuming no more dependence than was measured it holds what measured tables tell (model/assumed.py).
     """
 
     attributes: Clique

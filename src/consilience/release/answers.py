@@ -39,7 +39,7 @@ from consilience.release.standard_errors import has_errors
 
 LEVEL = 0.9
 """Of the intervals in tables, answers and reports."""
-NOISE_ALONE = "the error holds the noise of what was measured, not what was assumed beyond it"
+WHAT_IT_HOLDS = "the error holds the noise and, of what was assumed beyond it, only what measured tables of the same size tell"
 ERRORS = ("auto", "all", "none")
 """Errors as the folder keeps them, by refits where it keeps none, or not at all."""
 
@@ -158,7 +158,7 @@ def answer(
         notes.append(wanted.why_no_errors())
     verdict, basis = wanted.basis()
     if stderr is not None and verdict != "measured":
-        notes.append(NOISE_ALONE)
+        notes.append(WHAT_IT_HOLDS)
     name = question.measure.kind
     return Answer(
         question.text, name, question.by, groups.labels, found.value, stderr, low, high, found.bounds,
@@ -392,7 +392,7 @@ def _counts(wanted: _Wanted, groups: _Groups, level: float) -> Answer:
         values = values.astype(np.int64)
     verdict, basis = wanted.basis()
     if stderr is not None and verdict != "measured":
-        notes = (NOISE_ALONE,)
+        notes = (WHAT_IT_HOLDS,)
     return Answer(
         question.text, "count", question.by, groups.labels, values, stderr, low, high, None,
         verdict, basis, notes,

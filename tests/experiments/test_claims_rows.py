@@ -327,7 +327,8 @@ def test_places_within_places_are_closer_than_least_squares_and_hold_the_truth()
         found[:] = [a + b for a, b in zip(found, new, strict=True)]
     assert {fit for _, fit, _ in sums} >= {"plain", "clear", "clear, whole", "pulled"}
     for (known, fit, level), (cells, held, ours, plain) in sums.items():
-        most = 0.98 if fit.startswith("pulled") and level == "block" else 0.94
+        pulled = fit.startswith("pulled")  # 20 releases
+        most = (0.98 if level == "block" else 0.945) if pulled else 0.94
         assert 0.88 <= held / cells <= most, (known, fit, level)
         limit = {"block": 0.33, "county": 1.07 if fit == "plain" else 1.01}.get(level, 0.8)
         assert ours <= limit * plain, (known, fit, level)

@@ -89,6 +89,12 @@ class GraphFit(Fit):
             return self
         return replace(self, consistency="local")  # pyright: ignore[reportArgumentType]
 
+    def of_fewer(self) -> Self:
+        """Where regions without parents must be measured, a graph that was planned for more tables has some that are not."""
+        if self.roots_measured and isinstance(self.consistency, RegionGraph):
+            return replace(self, consistency="auto")  # pyright: ignore[reportArgumentType]
+        return self
+
     @property
     def _consistency(self) -> str | RegionGraph:
         return self.automatic if self.consistency == "auto" else self.consistency

@@ -66,7 +66,7 @@ def assumed_of(model: Model, fit: Fit) -> Assumed:
     kept, held = _apart(model)
     if not held:
         return NOTHING
-    less = fit(model.domain, kept, model.total if model.total_known else None)
+    less = fit.of_fewer()(model.domain, kept, model.total if model.total_known else None)
     cliques = [model.domain.clique(m.attributes) for m in held]
     misses, noises, counts = [], [], []
     for measured, table in zip(held, less.marginals(cliques), strict=True):

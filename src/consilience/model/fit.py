@@ -108,6 +108,10 @@ class Fit(ABC):
         """The same estimator with no finer tolerance than this, for fits that only rank candidates or estimate errors."""
         return self
 
+    def of_fewer(self) -> Fit:
+        """The same estimator where some of the tables that it was planned for are left out."""
+        return self
+
     @property
     def stated(self) -> tuple[Clique, ...]:
         """What masks and controls speak of: cliques that are in the model whether they were measured or not."""

@@ -62,13 +62,16 @@ class Leaves(NamedTuple):
 
 
 @njit(**LOOP)
-def _cell(v: float, allowed: bool, rho: float, pull: Any, to: Any, i: int, c: int) -> float:
-    """z: the z >= 0 with the least pull/2 (z - to)^2 + rho/2 (z - v)^2; zero where a cell cannot occur."""
-    if not allowed:
-        return 0.0
+def _cells(v: Any, mask: Any, rho: float, pull: Any, to: Any, i: int, z: Any) -> None:
+    """z: the z >= 0 with the least pull/2 (z - to)^2 + rho/2 (z - v)^2 in each cell of leaf i; zero where it cannot occur."""
     if pull.shape[0] > 0:
-        v = (rho * v + pull[i, c] * to[i, c]) / (rho + pull[i, c])
-    return max(v, 0.0)
+        strength, target = pull[i], to[i]
+        for c in range(v.size):
+            mean = (rho * v[c] + strength[c] * target[c]) / (rho + strength[c])
+            z[c] = max(mean, 0.0) if mask[c] else 0.0
+    else:
+        for c in range(v.size):
+            z[c] = max(v[c], 0.0) if mask[c] else 0.0
 
 
 @njit(**LOOP)
@@ -222,12 +225,12 @@ def sweep(
 ) -> None:
     """The down pass of one iteration at the leaves and the up pass of the next, in one visit of each leaf.
 
-    With z as `_cell` has it and information rho (2z - v - a) at each leaf: x = a + own(information) + share(left[parent]),
+    With z as `_cells` has it and information rho (2z - v - a) at each leaf: x = a + own(information) + share(left[parent]),
     v += relax (x - z), and sums[parent] = the sum over leaves of own(new information). relax = 0 makes the sums only.
     """
     n = averages.cells
     work, move, info = np.empty(averages.at[-1]), np.empty(n), np.empty(n)
-    d, total = np.empty(n), np.empty(n)
+    d, total, z = np.empty(n), np.empty(n), np.empty(n)
     for p in range(begin, end):
         sums[p] = 0.0
         for r in range(leaves.runs[p], leaves.runs[p + 1]):
@@ -239,16 +242,15 @@ def sweep(
                 v, a = leaves.v[i], leaves.a[i]
                 mask = leaves.mask[min(i, leaves.mask.shape[0] - 1)]
                 if relax != 0.0:
+                    _cells(v, mask, rho, leaves.pull, leaves.to, i, z)
                     for c in range(n):
-                        z = _cell(v[c], mask[c], rho, leaves.pull, leaves.to, i, c)
-                        info[c] = rho * (2.0 * z - v[c] - a[c])
+                        info[c] = rho * (2.0 * z[c] - v[c] - a[c])
                     operate(info, own, averages, work, d)
                     for c in range(n):
-                        z = _cell(v[c], mask[c], rho, leaves.pull, leaves.to, i, c)
-                        v[c] += relax * (a[c] + d[c] + move[c] - z)
+                        v[c] += relax * (a[c] + d[c] + move[c] - z[c])
+                _cells(v, mask, rho, leaves.pull, leaves.to, i, z)
                 for c in range(n):
-                    z = _cell(v[c], mask[c], rho, leaves.pull, leaves.to, i, c)
-                    total[c] += rho * (2.0 * z - v[c] - a[c])
+                    total[c] += rho * (2.0 * z[c] - v[c] - a[c])
             operate(total, own, averages, work, d)
             for c in range(n):
                 sums[p, c] += d[c]
@@ -259,11 +261,12 @@ def rescale(
     begin: int, end: int, factor: float, rho: float, v: Any, mask: Any, pull: Any, to: Any
 ) -> None:
     """v as it is for another penalty: the multiplier rho (z - v) stays when rho is divided by `factor`."""
+    z = np.empty(v.shape[1])
     for i in range(begin, end):
-        row, allowed = v[i], mask[min(i, mask.shape[0] - 1)]
+        row = v[i]
+        _cells(row, mask[min(i, mask.shape[0] - 1)], rho, pull, to, i, z)
         for c in range(row.size):
-            z = _cell(row[c], allowed[c], rho, pull, to, i, c)
-            row[c] = z + factor * (row[c] - z)
+            row[c] = z[c] + factor * (row[c] - z[c])
 
 
 # -- the certificate and the feasible point -----------------------------------------------------------------
@@ -288,7 +291,7 @@ def certify(
         np.empty(n),
         np.empty(n),
     )
-    pushed = np.zeros(n)
+    pushed, zs, news, next_z = np.zeros(n), np.empty(n), np.empty(n), np.empty(n)
     for p in range(begin, end):
         gap, moved, slope, term, lowest, mass = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         if push.shape[0] > 0:
@@ -300,19 +303,20 @@ def certify(
             for i in range(leaves.begin[r], leaves.begin[r + 1]):
                 v, a, out = leaves.v[i], leaves.a[i], leaves.out[i]
                 mask = leaves.mask[min(i, leaves.mask.shape[0] - 1)]
+                _cells(v, mask, rho, leaves.pull, leaves.to, i, zs)
                 for c in range(n):
-                    z = _cell(v[c], mask[c], rho, leaves.pull, leaves.to, i, c)
-                    info[c] = rho * (2.0 * z - v[c] - a[c])
+                    info[c] = rho * (2.0 * zs[c] - v[c] - a[c])
                 operate(info, own, averages, work, d)
                 for c in range(n):
-                    z = _cell(v[c], mask[c], rho, leaves.pull, leaves.to, i, c)
-                    x = a[c] + d[c] + move[c]
+                    news[c] = v[c] + relax * (a[c] + d[c] + move[c] - zs[c])
+                _cells(news, mask, rho, leaves.pull, leaves.to, i, next_z)
+                for c in range(n):
+                    z, x = zs[c], a[c] + d[c] + move[c]
                     g = rho * (2.0 * z - v[c] - x)
                     slope += g * (x - a[c])
                     g += pushed[c]
                     gap += (x - z) * (x - z)
-                    new = v[c] + relax * (x - z)
-                    e = _cell(new, mask[c], rho, leaves.pull, leaves.to, i, c) - z
+                    e = next_z[c] - z
                     moved += e * e
                     mass += x
                     p_c = leaves.pull[i, c] if leaves.pull.shape[0] > 0 else 0.0

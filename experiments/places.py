@@ -85,7 +85,7 @@ def least_squares(domain: cs.Domain, measured: list[cs.Measurement], controls, t
     return fit_places(tree.places, (2, 8), queries, known, nonnegative=False).tables.reshape(-1, 2, 8)  # fmt: skip
 
 
-def run(known: str, kind: str, first: int, count: int) -> list[dict]:
+def run(known: str, kind: str, first: int, count: int, refits: int | None = None) -> list[dict]:
     domain, counts = truth()
     total = float(counts.sum())
     exact = at(domain, counts, "tract").sum(axis=(1, 2))
@@ -101,9 +101,9 @@ def run(known: str, kind: str, first: int, count: int) -> list[dict]:
         model = cs.reconstruct(domain, measured, total, fit)
         plain = least_squares(domain, measured, controls, total)
         asked = [(level, "age", "race") for level in LEVELS]
-        found = {kind: model.uncertainties(asked)}
+        found = {kind: model.uncertainties(asked, replicates=refits)}
         if kind != "plain":
-            found[f"{kind}, whole"] = model.whole().uncertainties(asked)
+            found[f"{kind}, whole"] = model.whole().uncertainties(asked, replicates=refits)
         for name, level, errors in ((n, l, e) for n, f in found.items() for l, e in zip(LEVELS, f, strict=True)):  # fmt: skip
             true = at(domain, counts, level)
             low, high = errors.interval(0.9)
@@ -167,10 +167,10 @@ def main() -> None:
     releases = TOGETHER if given.quick else given.releases
     with Rows(given.out, FIELDS, ["known", "fit", "first", "level", "size"]) as rows:
         for first in range(1000, 1000 + releases, TOGETHER):
-            for known, kind in product(given.known, given.fit):
+            for known, kind in product(given.known[: 1 if given.quick else None], given.fit):
                 if (known, kind, first, "block", "zero") in rows:
                     continue
-                for row in run(known, kind, first, 1 if given.quick else TOGETHER):
+                for row in run(known, kind, first, *((1, 4) if given.quick else (TOGETHER,))):
                     rows.add(known=known, first=first, **row)
                 print(known, kind, first, flush=True)
 

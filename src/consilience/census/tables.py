@@ -15,8 +15,7 @@ from consilience.census.files import State
 from consilience.census.layout import AXES, NAMES, QUESTIONS
 from consilience.data.columns import Categorical
 from consilience.data.schema import Grouping, Schema
-from consilience.fits import LeastSquares, reconstruct
-from consilience.fits.least_squares import CLEAR
+from consilience.fits import Shrunk, reconstruct
 from consilience.measurements import Bounds, Control, Identity, Kronecker, Measurement
 from consilience.model import Model
 from consilience.progress import Progress, quiet
@@ -101,16 +100,16 @@ def state_model(
     workers: Any = None,
     progress: Progress = quiet,
 ) -> Model:
-    """The closest tables that add up, are not negative and keep the invariants. workers: a number of processes, or a Spark
+    """The closest tables that add up, are not negative and keep the invariants, blocks pulled towards the shape of their group:
+    their own measurements have the most noise of all. workers: a number of processes, or a Spark
     session, that share the work; None for this process.
     """
-    fit = LeastSquares(
+    fit = Shrunk(
         consistency="global",
         memory=64.0 * 8 * len(state.levels[-1].codes) * prod(state.sizes) + 1e9,
         tolerance=tolerance,
         possible=masks_of(state),
         controls=controls_of(state),
-        clear=CLEAR,
         workers=workers,
     )
     return reconstruct(schema_of(state).domain, measurements_of(state), state.total, fit, progress)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ def towards_parents(
     *,
     possible: NDArray[np.bool_] | None = None,
     tolerance: float = 1e-4,
+    workers: Any = None,
     progress: Progress | None = None,
 ) -> tuple[PlaceSolution, float]:
     """The fitted tables with the leaves pulled, and the mean share that the pull has in a cell; sums above the leaves stay."""
@@ -58,6 +60,7 @@ def towards_parents(
         possible=possible,
         pull=pull,
         tolerance=tolerance,
+        workers=workers,
         progress=progress,
     )
     both = replace(found, iterations=fitted.iterations + found.iterations, state=fitted.state)

@@ -161,6 +161,7 @@ def on_places(
             found,
             possible=mask,
             tolerance=tolerance,
+            workers=workers,
             progress=progress,
         )
     tau = CliqueVector(graph.layout)

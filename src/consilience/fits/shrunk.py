@@ -58,7 +58,9 @@ class Shrunk(GraphFit):
         check_tolerance(self.tolerance)
 
     def plan(self, domain: Domain, cliques: Iterable[Clique], load: Load = USUAL_LOAD) -> Plan:
-        if self.possible and not domain.levels:
+        cliques = list(cliques)
+        asked = [set(domain.clique(c)) for c in cliques]
+        if self.possible and not (domain.levels and set().union(*asked) in asked):
             raise _only_on_trees()
         return super().plan(domain, cliques, load)
 

@@ -252,8 +252,9 @@ def with_stated(fit: Fit, schema: Schema) -> Fit:
     if stated and isinstance(fit, PossibleCells):
         fit = LeastSquares(memory=fit.memory)
     for field, words in (("possible", "impossible combinations empty"), ("controls", "controls")):
-        flat = isinstance(fit, Shrunk) and field == "possible" and not schema.domain.levels
-        if field in stated and (flat or field not in _fields(fit)):
+        # Shrunk has masks only on a tree of places, which is known when tables are measured: too late.
+        unsure = isinstance(fit, Shrunk) and field == "possible"
+        if field in stated and (unsure or field not in _fields(fit)):
             raise ConsilienceError(
                 f"{type(fit).__name__} cannot keep the schema's {words}; use least-squares, and a mechanism that measures tables"
             )

@@ -55,7 +55,7 @@ def residual_parts(
     shares = prices(domain, cliques, neighbours) / variances
     if neighbours.value == "replace-one" and sum(n > 1 for n in domain.shape) <= MOST_JOINT:
         asked = [
-            Asked(c, Residual(domain.shape_of(c)), tuple(map(domain.position, c))) for c in cliques
+            Wanted(c, Residual(domain.shape_of(c)), tuple(map(domain.position, c))) for c in cliques
         ]
         return _priced_together(domain.shape, asked, variances, shares, capacity, neighbours)
     parts = _priced_apart(domain, cliques, shares, capacity, neighbours)
@@ -101,19 +101,19 @@ def level_parts(
         raise BudgetError(f"Gaussian noise cannot keep a pure epsilon, got {capacity!r}")
     shape = design.parts.shape
     subsets = [*design.parts.subsets, design.parts.whole]
-    asked: list[Asked] = []
+    asked: list[Wanted] = []
     levels, components = np.nonzero(precisions)
     for level, component in zip(levels.tolist(), components.tolist(), strict=True):
         s, name = subsets[component], design.names[level]
         clique = domain.named([*(design.others[i] for i in s), *([name] if name else [])])
         axis = clique.index(name) if name else None
-        asked.append(Asked(clique, Residual(domain.shape_of(clique), axis), s))
+        asked.append(Wanted(clique, Residual(domain.shape_of(clique), axis), s))
     found = precisions[levels, components]
     price = [prod((n - 1) / n for n in a.query.centred) for a in asked]
     return _priced_together(shape, asked, 1.0 / found, price * found, capacity, neighbours)
 
 
-class Asked(NamedTuple):
+class Wanted(NamedTuple):
     """A residual to be measured: of which clique, what exactly, and the positions of its attributes among those of all."""
 
     clique: Clique
@@ -133,7 +133,7 @@ class Asked(NamedTuple):
 
 def _priced_together(
     sizes: tuple[int, ...],
-    asked: Sequence[Asked],
+    asked: Sequence[Wanted],
     variances: Buffer,
     shares: Buffer,
     capacity: Rho | MuSquared,

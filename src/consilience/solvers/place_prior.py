@@ -48,7 +48,7 @@ def towards_parents(
     tables = fitted.tables.reshape(places.leaves, -1)
     plain = [q for q in queries if q.groups is None]
     exact = [c for c in controls if c.is_exact]
-    pull, noise = _pull(Asked.of(places, shape, plain, exact), tables)
+    pull, noise = _pull(PlaceProblem(Asked.of(places, shape, plain, exact)), places, tables)
     whole, above = tuple(range(len(shape))), places.last - 1
     held = [PlaceRange.exact(above, whole, places.sums(tables, above))]
     held += [c for c in controls if c.level == places.last]
@@ -64,33 +64,33 @@ def towards_parents(
         progress=progress,
     )
     both = replace(found, iterations=fitted.iterations + found.iterations, state=fitted.state)
-    return both, float((pull.weight * noise / (1.0 + pull.weight * noise)).mean())
+    return both, float(_share(pull, noise).mean())
 
 
 def pulled_variances(asked: Asked, tables: Buffer) -> Buffer:
     """Of every cell of the leaves, given what was measured and where its place lies; what it is pulled to has an error too, that
     of the leaf's total."""
-    pull, noise = _pull(asked, tables)
-    share = pull.weight * noise / (1.0 + pull.weight * noise)
-    leaf = asked.places.last - asked.deeper
-    totals = PlaceProblem(asked, solved=False).cell_stderr(leaf, ())[:, None]
+    places, problem = asked.places, PlaceProblem(asked)
+    if asked.deeper:
+        places = Places(places.roots, places.parents[:-1])
+    pull, noise = _pull(problem, places, tables)
+    share, totals = _share(pull, noise), problem.cell_stderr(places.last, ())[:, None]
     shape = pull.to / np.maximum(pull.to.sum(axis=1, keepdims=True), 1e-300)
     return noise * (1.0 - share) + np.square(share * shape * totals)
 
 
-def _pull(asked: Asked, tables: Buffer) -> tuple[Pull, Buffer]:
+def _share(pull: Pull, noise: Buffer) -> Buffer:
+    """What part of a cell the pull decides, and not its noise."""
+    return pull.weight * noise / (1.0 + pull.weight * noise)
+
+
+def _pull(problem: PlaceProblem, places: Places, tables: Buffer) -> tuple[Pull, Buffer]:
     """The pull on every cell, and the variances of least squares."""
-    problem = PlaceProblem(asked)
-    places, level = asked.places, problem.last
-    above = places.last - 1 - asked.deeper
-    if asked.deeper:
-        places = Places(places.roots, places.parents[:-1])
-    parent = places.parents[-1]
-    sums = places.sums(tables, above)
+    sums = places.sums(tables, places.last - 1)
     shape = sums / np.maximum(sums.sum(axis=1, keepdims=True), 1e-300)
-    to = tables.sum(axis=1, keepdims=True) * shape[parent]
-    least = problem.order.back(problem.a[level], level)
-    stderr = problem.cell_stderr(places.last, asked.components.whole)[:, None]
+    to = tables.sum(axis=1, keepdims=True) * shape[places.parents[-1]]
+    least = problem.order.back(problem.a[problem.last], problem.last)
+    stderr = problem.cell_stderr(places.last, problem.components.whole)[:, None]
     noise = np.maximum(np.square(stderr), 1e-12)
     variance = _distances(np.square(least - to) - noise, to, noise)
     return Pull(to, 1.0 / variance), np.broadcast_to(noise, to.shape)

@@ -13,7 +13,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -117,10 +117,11 @@ class Workers(Shards):
             try:
                 got, changed, written = future.result()
                 break
-            except BrokenProcessPool:
-                self._restart()
+            except (BrokenProcessPool, CancelledError):
+                if not future.cancelled():  # else the pool was started anew when a message was sent
+                    self._restart()
                 for i, (t, message, old) in enumerate(waiting):
-                    if not old.done() or old.exception() is not None:
+                    if old.cancelled() or not old.done() or old.exception() is not None:
                         waiting[i] = t, message, self._send(t, job, message)
         waiting.popleft()
         self.moved += len(got)
@@ -139,6 +140,8 @@ class Workers(Shards):
                 f"worker processes died {self.starts} times, probably for lack of memory; ask for fewer workers"
             )
         self._pool.shutdown(cancel_futures=True)
+        for left in self.folder.glob("*.unfinished*"):  # of the process that died
+            left.unlink()
         self._pool = self._start()
 
 
@@ -174,7 +177,7 @@ def dumped(path: Path, value: Any) -> int:
     head = pickle.dumps(value, 5, buffer_callback=buffers.append)
     raw = [b.raw() for b in buffers]
     index = pickle.dumps((len(head), [len(r) for r in raw]))
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    unfinished = path.with_name(f"{path.name}.unfinished{os.getpid()}")
     with unfinished.open("wb") as file:
         file.write(len(index).to_bytes(8, "little") + index + head)
         for r in raw:

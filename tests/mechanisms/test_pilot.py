@@ -13,7 +13,7 @@ from consilience.fits import LatentClasses, LeastSquares
 from consilience.measurements import Centring
 from consilience.mechanisms import Auto, Gaussian, Laplace, Pilot, ResidualPlanner
 from consilience.mechanisms.mechanism import Tape
-from consilience.mechanisms.pilot import _water_filling
+from consilience.mechanisms.pilot import FIRST_TOTAL, _water_filling
 from consilience.mechanisms.residual_parts import prices
 from consilience.privacy import Budget, SeededNoise
 from consilience.records import Dataset
@@ -74,14 +74,26 @@ def test_replacing_is_charged_together_and_never_beyond(relation: str) -> None:
     assert budget.admits(ready.cost)
 
 
-def test_a_pilot_comes_first_where_there_is_little_noise_and_not_where_there_is_much() -> None:
+def test_a_pilot_comes_first_unless_noise_is_large_or_very_small() -> None:
     data = people(20_000)
-    few, many = (
+    readies = [
         Pilot(PAIRS).calibrate(Budget(epsilon=e, delta=1e-6, neighbours="add-remove"))
-        for e in (0.002, 5.0)
+        for e in (0.002, 0.5, 20.0)
+    ]
+    tapes = [Tape() for _ in readies]
+    alike, divided, closed = (
+        ready.measure(data, noise=SeededNoise(seed=0), tape=tape).measurements
+        for ready, tape in zip(readies, tapes, strict=True)
     )
-    alike = few.measure(data, noise=SeededNoise(seed=0)).measurements
-    divided = many.measure(data, noise=SeededNoise(seed=0)).measurements
+    assert [any("shares" in piece for piece in tape.pieces) for tape in tapes] == [
+        False,
+        True,
+        False,
+    ]
+    planned = ResidualPlanner(PAIRS).calibrate(readies[2].budget).parts
+    found = {m.attributes: m.stddev for m in closed}
+    ratios = [found[part.clique] / part.stddev for part in planned if part.clique]
+    np.testing.assert_allclose(ratios, (1 - FIRST_TOTAL) ** -0.5, rtol=1e-3)
     pairs = [m.stddev for m in alike if len(m.attributes) == 2]
     assert np.ptp(pairs) < 1e-6 * pairs[0]
     assert len({m.stddev for m in divided if len(m.attributes) == 2}) > 2
@@ -90,7 +102,7 @@ def test_a_pilot_comes_first_where_there_is_little_noise_and_not_where_there_is_
 
 def test_what_is_divided_rests_on_noisy_values_alone() -> None:
     """Two tables whose draws come out the same are divided the same: the rest is a function of what was drawn."""
-    budget = Budget(epsilon=5.0, delta=1e-6, neighbours="replace-one")
+    budget = Budget(epsilon=1.0, delta=1e-6, neighbours="replace-one")
     ready = Pilot(PAIRS).calibrate(budget)
     tape = Tape()
     first = ready.measure(people(20_000), noise=SeededNoise(seed=3), tape=tape)
@@ -106,7 +118,7 @@ def test_what_is_divided_rests_on_noisy_values_alone() -> None:
 
 @pytest.mark.parametrize("kept", [1, 2, 3, 4])
 def test_a_run_that_was_interrupted_goes_on(kept: int) -> None:
-    budget = Budget(epsilon=5.0, delta=1e-6, neighbours="add-remove")
+    budget = Budget(epsilon=1.0, delta=1e-6, neighbours="add-remove")
     ready, data = Pilot(PAIRS).calibrate(budget), people(20_000)
     tape = Tape()
     whole = ready.measure(data, noise=SeededNoise(seed=3), tape=tape)

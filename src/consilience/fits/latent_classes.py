@@ -31,6 +31,7 @@ from consilience.model.out_of_model import Start, project, uniform_start
 from consilience.progress import Progress, quiet
 from consilience.regions.pseudo_marginals import PseudoMarginals
 from consilience.regions.region_graph import RegionGraph
+from consilience.solvers.beside import beside
 from consilience.solvers.feasible import inner_point, masks_of, respect
 from consilience.solvers.latent import LatentPrior, fit_prior, freedoms, one_ways, refit_work
 from consilience.solvers.mixture import Mixture
@@ -115,7 +116,7 @@ class LatentClasses(GraphFit):
         progress: Progress | None = None,
     ) -> Outlook:
         """What these measurements say about each table of two attributes or more, before tables are made to agree."""
-        evidence = Evidence.of(SquaredLoss(domain, measurements, total))
+        evidence = beside(Evidence.of(SquaredLoss(domain, measurements, total)))
         prior = fit_prior(evidence, self.classes, self.seed, progress)
         levels = _Levels(self, evidence, prior, progress or quiet)
         levels.solution(RegionGraph.saturated(domain, evidence.cliques.maximal()), None)
@@ -126,7 +127,7 @@ class LatentClasses(GraphFit):
     ) -> tuple[Solution, Mixture]:
         began = perf_counter()
         # A mask may ask for a table that nobody measured.
-        evidence = Evidence.of(loss, graph.root_cliques)
+        evidence = beside(Evidence.of(loss, graph.root_cliques))
         prior = fit_prior(evidence, self.classes, self.seed, progress, pull)
         solution = _Levels(self, evidence, prior, progress).solution(graph, began)
         assert solution is not None

@@ -1,10 +1,12 @@
 """Pilot: measure a little of everything, then the rest where that says it helps. Residuals with Gaussian noise, under zCDP.
 
-    one-way marginals, and the number of rows where it is not public, for a twentieth of rho
-    unless noise is very small: both again, up to a seventh; where it is large up to what noisy tables of pairs would spend on
-           them, and then every residual of two attributes alike
-    else:  a pilot over every residual worth measuring, alike for all of one order; latent classes fitted to it say what each
-           table will look like and how far it may leave that; the rest is divided by water-filling
+    the number of rows, where it is not public, for a two-hundredth of rho; it says how much noise tables will have
+    very little, and pairs are the largest tables, or nothing but single attributes: the rest as ResidualPlanner divides it
+    much:  single attributes and the number of rows get what noisy tables of pairs would spend on them, and then every residual
+           of two attributes alike
+    else:  one-way marginals, for a twentieth to an eighth of rho; a pilot over every residual worth measuring, alike for all of
+           one order; latent classes fitted to it say what each table will look like and how far it may leave that; the rest
+           is divided by water-filling
 
 Water-filling: a cell that is expected to hold b counts, and may leave that by a variance of lambda b, is known with variance
 1 / (1 / (lambda b) + p / F) after its residual was measured with precision p, F the share of a table's variance that lies in
@@ -42,21 +44,26 @@ from consilience.mechanisms.mechanism import (
 )
 from consilience.mechanisms.moments import mean_absolute
 from consilience.mechanisms.residual_parts import prices, residual_parts
+from consilience.mechanisms.residual_planner import ResidualPlan
 from consilience.mechanisms.rounds import Meter, check_useful
 from consilience.model import Fit
 from consilience.privacy import Budget, Cost, Neighbours, Rho
 from consilience.solvers.planner import Plan
 
-FIRST_ONES, FIRST_TOTAL = 0.05, 0.005
-"""Shares of rho: one-way marginals, and the number of rows."""
+FIRST_TOTAL = 0.005
+"""Share of rho for the number of rows, before anything else."""
+FEW_ONES = 0.05
+"""Share of the one-way marginals where noise is very small."""
 ONES, TOTAL = 0.12, 0.02
-"""The same, where there is noise to speak of."""
+"""Shares of the one-way marginals and of the number of rows elsewhere."""
 LITTLE = 0.005
-"""Expected total variation of the noise in a table of two attributes, up to which the first shares do."""
+"""Expected total variation of the noise in a table of two attributes, up to which it is very small."""
 PILOT = 0.4
 """Of what is left after the one-way marginals."""
 MUCH = 0.6
 """Expected total variation of the noise in a table of two attributes, above which everything is measured once and alike."""
+LOST = 0.5
+"""The same for a single attribute, above which the largest of them are lost, and all get the same noise."""
 MOST_NOISE, LARGER = 3.0, 0.7
 """Tables of three attributes or more are measured where that noise is below this, with at most this share of the rest."""
 FLOOR = 4.0
@@ -89,7 +96,7 @@ class Pilot(Mechanism):
         return tuple(c for c in found if c and all(sizes[a] > 1 for a in c))
 
     def calibrate(self, budget: Budget) -> CalibratedPilot:
-        """Fix the noise of the one-way marginals and the rho of the whole."""
+        """Fix the rho of the whole, and see that it is enough for one-way marginals."""
         check_budget(budget)
         capacity = budget.capacity
         if not isinstance(capacity, Rho):
@@ -103,21 +110,20 @@ class Pilot(Mechanism):
             )
         check_parts_fit(domain, self.cliques, self.fit.memory, "the tables of the residuals")
         division = Division.of(self, 2 * float(capacity.value), neighbours)
-        first, share = division.first()
-        parts, _ = _parts(domain, first, share, capacity, neighbours)
+        ones, _ = _parts(domain, division.ones(), 1.0, capacity, neighbours)
         cost = Cost.adaptive(neighbours, capacity)
         plan = self.fit.plan(domain, self.workload.cliques)
-        return CalibratedPilot(self, budget, division, parts, cost, plan)
+        return CalibratedPilot(self, budget, division, ones, cost, plan)
 
 
 @dataclass(frozen=True, eq=False)
 class CalibratedPilot(Calibrated[Pilot]):
-    """`Pilot` with the rho of the whole, and the noise of the one-way marginals."""
+    """`Pilot` with the rho of the whole. ones: the one-way marginals, were all of it spent on them."""
 
     mechanism: Pilot
     budget: Budget
     division: Division
-    first: Sequence[Part]
+    ones: Sequence[Part]
     cost: Cost
     plan: Plan
 
@@ -132,30 +138,33 @@ class CalibratedPilot(Calibrated[Pilot]):
     @property
     def least_noise(self) -> float:
         """Expected L1, in counts, of the noise in the one-way marginal that gets least of it, were all of rho spent on them."""
-        size, (_, share) = self.domain.size, self.division.first()
-        noise = (
-            mean_absolute(p.width) / p.query.unit * size(p.clique) for p in self.first if p.clique
-        )
-        return min(noise) * share**0.5
+        size = self.domain.size
+        return min(mean_absolute(p.width) / p.query.unit * size(p.clique) for p in self.ones)
 
     def draw(self, call: Call) -> Release:
-        """One-way marginals, pilot and the rest, each charged before it is drawn."""
+        """Number of rows, one-way marginals, pilot and the rest, each charged before it is drawn."""
         check_useful(self.least_noise, call.total)
         division, stages = self.division, _Stages(self, call)
-        first, share = division.first()
-        stages.measure(first, share)
-        if not division.larger:
+        stages.measure(division.rows, FIRST_TOTAL)
+        largest = max(division.by_order)
+        noise = division.noise(min(largest, 2), stages.left, stages.people)
+        if largest == 1 or (largest == 2 and noise <= LITTLE):
+            # A pilot would tell nothing worth its part of rho.
+            plan = ResidualPlan.of(self.workload, self.budget.neighbours)
+            stages.measure(
+                dict(zip(plan.cliques, plan.variance.tolist(), strict=True)), stages.left
+            )
             return stages.release
-        noise = division.noise(2, stages.left, stages.people)
-        if noise > LITTLE:
-            again = {c: v for c, v in first.items() if c}
+        wanted, ones, total = division.ones(), FEW_ONES, FIRST_TOTAL
+        if noise > MUCH:
+            ones, total = division.lower(stages.people)
+            if division.noise(1, ones, stages.people) > LOST:
+                wanted = division.alike(1)
+        elif noise > LITTLE:
             part = division.pairs_part(stages.left, stages.people)
             ones, total = part * ONES, part * TOTAL
-            if noise > MUCH:
-                again, (ones, total) = division.alike(1), division.lower(stages.people)
-            stages.measure(again, ones - FIRST_ONES)
-            if () in first:
-                stages.measure({(): 1.0}, total - FIRST_TOTAL)
+        stages.measure(wanted, ones)
+        stages.measure(division.rows, total - FIRST_TOTAL)
         if noise > MUCH:
             stages.measure(division.alike(2), stages.left)
             return stages.release
@@ -310,20 +319,16 @@ class Division:
         )
 
     @property
-    def larger(self) -> bool:
-        """Whether anything but one-way marginals is asked for."""
-        return max(self.by_order) > 1
+    def rows(self) -> Wanted:
+        """The number of rows, where it is not public."""
+        return {} if self.total_public else {(): 1.0}
 
-    def first(self) -> tuple[Wanted, float]:
-        """Variances of the one-way residuals, rho in proportion to n^(2/3), and of the number of rows; and their share."""
-        share = FIRST_ONES if self.larger else 1.0
+    def ones(self) -> Wanted:
+        """Variances of the one-way residuals: rho in proportion to n^(2/3)."""
         size = self.domain.size
-        parts = {c: (size(c) * self.importance[c]) ** (2 / 3) for c in self.by_order[1]}
-        found = {c: self.price[c] / part for c, part in parts.items()}
-        if not self.total_public:
-            found[()] = share / (FIRST_TOTAL * sum(parts.values()))
-            share += FIRST_TOTAL if self.larger else 0.0
-        return found, share
+        return {
+            c: self.price[c] / (size(c) * self.importance[c]) ** (2 / 3) for c in self.by_order[1]
+        }
 
     def lower(self, people: float) -> tuple[float, float]:
         """Shares of single attributes and of the number of rows where pairs are mostly noise.

@@ -15,13 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import wrightomega
 
 from consilience.domain import Buffer, CliqueVector, Domain
 from consilience.kernels.cells import pull_risks
 from consilience.kernels.threads import spread
 from consilience.measurements.evidence import Evidence
 from consilience.progress import Progress
+from consilience.solvers.beside import pulled
 from consilience.solvers.mixture import Mixture, PairEvidence, fit_mixture
 
 THINNING = 0.5
@@ -33,7 +33,7 @@ WORSE = 0.025
 over the strongest: squared distance judges, and total variation likes classes that follow the data a little less."""
 MUCH_NOISE, LITTLE_NOISE, LEAST_NOISE = 0.3, 0.1, 0.05
 """Expected total variation of the noise in a pair's table. Above the first the weakest pull is a little stronger. Below the
-second there is more to fit: more classes and steps. Below the third another mixture speaks for larger tables."""
+second there is more to fit: more steps. Below the third another mixture speaks for larger tables."""
 STRONGER = 1.25
 LARGER = 6.0
 """The pull of the mixture for larger tables where there is little noise: pairs are known then, and what counts is that it adds
@@ -117,11 +117,10 @@ def fit_prior(
         return LatentPrior(quick, quick, pull)
     little = data.noise < LITTLE_NOISE
     members = MEMBERS if len(data.one) <= EASY else FEWER_MEMBERS
-    number, steps = (2 if little and small else 1) * usual, (2 if little else 1) * STEPS
-    pairs = fitted(pull, number, steps, members)
+    pairs = fitted(pull, usual, (2 if little else 1) * STEPS, members)
     if data.noise >= LEAST_NOISE:
         return LatentPrior(pairs, pairs, pull)
-    return LatentPrior(pairs, fitted(LARGER, (4 if small else 1) * usual, 2 * STEPS, 1), pull)
+    return LatentPrior(pairs, fitted(LARGER, (2 if small else 1) * usual, 2 * STEPS, 1), pull)
 
 
 def _best_pull(
@@ -184,14 +183,9 @@ def one_ways(evidence: Evidence, mixture: Mixture) -> tuple[CliqueVector, Buffer
         risk, far = _risks(noisy, base, unit, np.ones(len(known)), ONE_WAY_FREEDOMS)
         free[known] = ONE_WAY_FREEDOMS[(risk + TOLL * np.sqrt(far)).argmin(axis=1)]
         for c, s, g in zip(listed, unit, free[known], strict=True):
-            table = _pulled(noisy[c] * s, base[c] * s, g)
+            table = pulled(noisy[c] * s, base[c] * s, g)
             found[c][...] = np.maximum(table / table.sum(), SMALLEST)
     return found, free
-
-
-def _pulled(y: Buffer, base: Buffer, g: float) -> Buffer:
-    """argmin (v - y)^2 / 2 + KL(v || base) / g, in units of the noise."""
-    return np.real(wrightomega(g * y + np.log(np.maximum(g * base, 1e-300)))) / g
 
 
 def _risks(

@@ -235,6 +235,40 @@ def figure_convergence(rows: Rows) -> Figure:
     return figure
 
 
+def figure_choosing(rows: Rows) -> Figure:
+    """Each design over `Auto`, over the seeds that both have: right of the line is further from the truth than the default."""
+    found: dict[tuple[str, ...], dict[str, dict[str, float]]] = {}
+    for r in rows:
+        if r["status"] == "done":
+            cell = found.setdefault((r["data"], r["ways"], r["epsilon"]), {})
+            cell.setdefault(r["design"], {})[r["seed"]] = float(r["total_variation"])
+    figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.2), layout="constrained", sharex=True)
+    for axis, ways in zip(axes, ("2", "3"), strict=True):
+        cells = sorted(c for c in found if c[1] == ways)
+        for design, (marker, colour) in RIVALS.items():
+            points = []
+            for place, cell in enumerate(cells):
+                own, other = found[cell].get("auto", {}), found[cell].get(design, {})
+                both = own.keys() & other.keys()
+                if both:
+                    points.append((sum(other[s] for s in both) / sum(own[s] for s in both), place))
+            if points:
+                axis.plot(*zip(*points, strict=True), marker, mfc="none", mec=colour, ms=5, label=design)  # fmt: skip
+        axis.axvline(1.0, color="tab:blue", linewidth=1.4, label="auto")
+        axis.set_yticks(range(len(cells)), [f"{name}, {epsilon}" for name, _, epsilon in cells])
+        axis.invert_yaxis()
+        title = "pairs" if ways == "2" else "triples"
+        finish(axis, title, "mean total variation, over auto's", "", xscale="log")
+        axis.set_xticks([0.8, 1, 1.5, 2, 4, 8], ["0.8", "1", "1.5", "2", "4", "8"])
+        axis.minorticks_off()
+    return figure
+
+
+RIVALS = {
+    "gaussian": ("o", "tab:gray"), "gaussian-shrunk": ("s", "tab:orange"), "residual-planner": ("^", "tab:gray"),
+    "residual-planner-shrunk": ("v", "tab:brown"), "mwem": ("D", "tab:purple"), "aim": ("x", "tab:green"),
+    "aim-last": ("+", "tab:red"),
+}  # fmt: skip
 DRAWN: dict[str, tuple[str, Callable[[Rows], Figure]]] = {
     "figure2_accuracy": ("figure2_accuracy.csv", figure_2ab),
     "figure2_speed": ("figure2_speed.csv", figure_2c),
@@ -245,6 +279,7 @@ DRAWN: dict[str, tuple[str, Callable[[Rows], Figure]]] = {
     "adult_table": ("adult_table.csv", figure_table),
     "rivals": ("rivals.csv", figure_rivals),
     "convergence": ("convergence.csv", figure_convergence),
+    "choosing": ("choosing.csv", figure_choosing),
 }
 
 

@@ -23,6 +23,8 @@ WIDTHS = (0.7, 1.5, 3.0, 6.0, 12.0)
 """Of the means, in codes: standard deviations of a bell."""
 FEWEST = 6
 """Codes of an attribute for each unit of width, at least."""
+SMALLEST = 12
+"""Codes of the smallest attribute that is pulled: below, there is little to gain, and the estimate is mostly chance."""
 REACH = 4
 """A mean ends so many widths away."""
 FREEDOMS = np.geomspace(1e-2, 1e3, 16)
@@ -38,7 +40,7 @@ def beside(evidence: Evidence) -> Evidence:
     tables, gains = {}, {}
     for i, clique in enumerate(layout.cliques):
         unit = float(np.sqrt(evidence.precision[1 + i]))
-        if len(clique) != 1 or unit == 0:
+        if len(clique) != 1 or unit == 0 or evidence.domain.size(clique) < SMALLEST:
             continue
         table, gain = _pulled_together(evidence.tables.table(i) * unit)
         if gain > 1:

@@ -181,7 +181,7 @@ def run_simulated(
             key = (name, epsilon, mechanism, OWN[mechanism], seed)
             if any((*key, basis, "simulated") in rows for basis in ("measured", "inferred")):
                 continue
-            for basis, kind, row in both(data, epsilon, mechanism, seed):
+            for basis, kind, row in list(both(data, epsilon, mechanism, seed)):
                 rows.add(**dict(zip(SIMULATED, (*key, basis, kind), strict=True)), **row)
                 print(*key, basis, kind, f"{row['held'] / row['cells']:.3f}", flush=True)
 

@@ -60,7 +60,6 @@ def same(one: Model, two: Model) -> bool:
     ],
     ids=[
         "pilot",
-        "pilot, a first look",
         "aim",
         "aim, least squares",
         "mwem",

@@ -149,6 +149,7 @@ def test_budgets_that_are_none(place: Path, words, said) -> None:
         ),
         (["--mechanism", "fem", "--fit", "shrunk"], ["fem does not take --fit"]),
         (["--mechanism", "fem", "--errors", "bootstrap"], ["fem publishes choices instead"]),
+        (["--mechanism", "dual-query", "--errors", "simulated"], ["publishes choices instead"]),
         (["--fit", "shrunk", "--errors", "closed-form"], ["Shrunk has no closed form"]),
         (["--memory", "lots"], ["memory must be a number of bytes"]),
         (["--consistency", "full"], ["consistency must be"]),

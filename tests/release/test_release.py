@@ -138,7 +138,7 @@ def test_the_package_and_the_function_have_one_name(order: str) -> None:
         ({"mechanism": "gaussian"}, "must have a mechanism, such as mechanisms.Gaussian"),
         ({"budget": 1.0}, "calibrated to a Budget"),
         ({"ledger": 5}, "ledger must be a Ledger or the path of one, got 5"),
-        ({"errors": "some"}, "errors must be one of auto, closed-form, bootstrap, none"),
+        ({"errors": "some"}, "errors must be one of auto, closed-form, bootstrap, simulated, none"),
         ({"tables": [("sex", "height")]}, "height"),
         ({"out": "people.csv"}, "must be a new folder"),
     ],

@@ -105,7 +105,11 @@ def answer_command(
         asked = [read_question(schema, question, by, condition)]
     with output.working("answering") as report:
         model = published.model.whole(report) if whole else published.model
-        if published.stated in ("auto", "bootstrap") and errors != "none" and _refits(published):
+        if (
+            published.stated in ("auto", "bootstrap", "simulated")
+            and errors != "none"
+            and _refits(published)
+        ):
             output.say(
                 "this folder keeps no replicates: the model is refitted to find errors", "yellow"
             )

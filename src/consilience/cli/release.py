@@ -67,7 +67,7 @@ from consilience.status import STOPPED_EARLY
     type=click.Choice(METHODS),
     default="auto",
     show_default=True,
-    help="How the standard errors of the tables are found.",
+    help="How the standard errors of the tables are found; simulated: the whole mechanism again, 20 times.",
 )
 @whole_option
 @click.option(

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from consilience.errors import (
     BudgetError,
     CapacityError,
     ConsilienceError,
-    DataError,
     DomainError,
     LedgerError,
     NoiseError,
@@ -37,9 +36,11 @@ from consilience.fits.reconstruct import checked_fit
 from consilience.markup import html_table
 from consilience.measurements import Measurement
 from consilience.mechanisms.foresight import Expectation, design_of, expected
+from consilience.mechanisms.simulation import RUNS, simulated
+from consilience.mechanisms.source import Source, check_source, exact_counts
 from consilience.memory import parse_bytes, show_bytes
 from consilience.model import Diagnostics, Fit, Model
-from consilience.privacy import Budget, Cost, Ledger, Neighbours, NoiseSource, SecureNoise
+from consilience.privacy import Budget, Cost, Ledger, NoiseSource, SecureNoise
 from consilience.progress import Progress, quiet
 from consilience.solvers.planner import Plan
 
@@ -48,35 +49,6 @@ NOT_PRIVATE = "NOT PRIVATE: drawn with seeded noise, for experiments only"
 
 BYTES_PER_CELL = 40
 """Counts as floats and as integers, a chunk being drawn, noisy counts as integers and as floats."""
-
-
-@runtime_checkable
-class Source(Protocol):
-    """Anything that counts marginals exactly: a `Dataset`, or an engine that sends only counts."""
-
-    @property
-    def domain(self) -> Domain: ...
-
-    @property
-    def records(self) -> int:
-        """Number of rows, which is what every marginal must sum to."""
-        ...
-
-    def marginals(self, cliques: Iterable[Iterable[str]]) -> CliqueVector:
-        """Exact counts of many marginals, axes in domain order."""
-        ...
-
-
-@runtime_checkable
-class _Weighted(Protocol):
-    @property
-    def weights(self) -> NDArray[np.float64] | None: ...
-
-
-@runtime_checkable
-class _OfUnits(Protocol):
-    @property
-    def unit_rows(self) -> tuple[str, int] | None: ...
 
 
 MOST_SHOWN = 20
@@ -252,6 +224,21 @@ class Calibrated(ABC, Generic[M]):
             )
         return expected(design, self.mechanism.workload, self.budget, rows)
 
+    def simulated(
+        self,
+        result: Result,
+        replicates: int = RUNS,
+        rng: np.random.Generator | int = 0,
+        *,
+        progress: Progress | None = None,
+    ) -> Model:
+        """The result's model, whose errors are those of this whole mechanism run again on rows drawn from it.
+
+        What it chose by noisy values, how its fit thins and what that is biased by are then in them (docs/uncertainty.md). It is
+        given what was released and nothing else, so it costs no privacy; it takes as many runs as there are replicates.
+        """
+        return simulated(self, result, replicates, rng, progress or quiet)
+
     def evidence(self, release: Release) -> Iterable[Measurement]:
         """The measurements as the reconstruction takes them."""
         return release.measurements
@@ -395,56 +382,3 @@ def check_workload(workload: Workload, fit: Fit, *, levels: bool = False) -> Non
             need,
             budget,
         )
-
-
-def check_source(data: Source, domain: Domain, neighbours: Neighbours) -> None:
-    """Refuse what cannot be counted with the sensitivity that noise is calibrated to."""
-    if not isinstance(data, Source):
-        raise DataError(
-            "a mechanism is called on a table with domain, records and marginals "
-            f"(a Dataset), got {type(data).__name__}; nothing was spent"
-        )
-    if data.domain != domain:
-        raise DataError(
-            f"the table must have the domain of the workload, {domain!r}, got {data.domain!r}; "
-            "nothing was spent"
-        )
-    if isinstance(data, _Weighted) and data.weights is not None and (data.weights != 1).any():
-        raise DataError(
-            "every row must count once, got row weights other than 1; one person of weight w moves "
-            "a count by w, which the noise does not cover: drop the weights or repeat the rows; "
-            "nothing was spent"
-        )
-    counted = data.unit_rows if isinstance(data, _OfUnits) else None
-    promised = None if neighbours.unit is None else (neighbours.unit, neighbours.rows)
-    if counted != promised:
-        raise DataError(
-            f"the table must be counted for whom the budget protects: it keeps {_said(counted)}, and the budget is stated for "
-            f"{_said(promised)}; give Budget(..., unit=, rows_per_unit=) as the schema declares it; nothing was spent"
-        )
-    # Under add-remove an empty table has neighbours that are not, so it is no error there.
-    if neighbours.value == "replace-one" and data.records < 1:
-        raise DataError("a table under replace-one must have at least one row, got none")
-
-
-def _said(unit_rows: tuple[str, int] | None) -> str:
-    if unit_rows is None:
-        return "every row for itself"
-    return f"at most {unit_rows[1]} rows of each {unit_rows[0]!r}"
-
-
-def exact_counts(data: Source, cliques: Iterable[Iterable[str]]) -> CliqueVector:
-    """Every table counted in one pass, as whole numbers that sum to the number of rows."""
-    counts = data.marginals(cliques)
-    if not np.array_equal(counts.values, np.rint(counts.values)):
-        raise DataError(
-            "marginals must be whole numbers, got fractions; count each row once, without weights; "
-            "nothing was spent"
-        )
-    for clique, table in counts.items():
-        if table.sum() != data.records:
-            raise DataError(
-                f"every marginal must sum to the {data.records:,} rows, got {table.sum():,.6g} for "
-                f"{clique}; count each row once; nothing was spent"
-            )
-    return counts

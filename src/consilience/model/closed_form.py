@@ -41,8 +41,12 @@ MOST_ENTRIES = 1 << 22
 
 
 def closed_form_holds(model: Model) -> bool:
-    """Whether the fit is plain least squares: identity queries, no prior, no cell near zero, everything determined."""
+    """Whether the fit is plain least squares: identity queries, no prior, no cell near zero, everything determined; and nobody
+    asked for simulated errors.
+    """
     fit = model.fit
+    if model.replicates is not None and model.replicates.simulated:
+        return False
     if fit is None or not fit.closed_form or fit.stated or _first_query(model) is not None:
         return False
     precision = _Precisions(model)

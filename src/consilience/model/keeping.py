@@ -35,7 +35,8 @@ def lasting(model: Model, count: int | None, progress: Progress) -> Model:
     told = model.mixture is not None and model.known.holds_pairs(model.domain.attributes)
     if model.tree is None and kept is None and not told:
         kept = KeptBackbone.of(model.prepare(progress))
-    if count == 0 or not model.measurements or model.fit is None:
+    simulated = model.replicates is not None and model.replicates.simulated  # which were asked for
+    if count == 0 or not model.measurements or model.fit is None or (simulated and count is None):
         return replace(model, kept=kept)
     most = affordable(model) if count is None else count
     made = replicates_of(model, most, np.random.default_rng(0), progress)
@@ -54,6 +55,8 @@ def pack_kept(model: Model) -> tuple[Arrays, dict[str, Any]]:
         said["replicates"] = len(found)
         open_ = found.assumed
         said["assumed"] = [open_.rate, open_.part, open_.order]
+        if found.simulated:
+            said["simulated"] = True
     if model.mixture is not None:
         arrays["class_weights"] = model.mixture.weights
         arrays["class_probabilities"] = model.mixture.probabilities
@@ -101,7 +104,8 @@ def unpack_kept(
         if not (np.isfinite([rate, part]).all() and min(rate, part, order) >= 0):
             raise ConsilienceError("numbers are not finite")
         about = Assumed(float(rate), float(part), int(order))
-        found["replicates"] = Replicates(layout, moved, scales, totals, about)
+        simulated = bool(said.get("simulated", False))
+        found["replicates"] = Replicates(layout, moved, scales, totals, about, simulated)
     if said.get("backbone"):
         about = said["backbone"]
         cliques = unpack_cliques("backbone", known.domain, arrays)

@@ -1,4 +1,5 @@
-"""Replicates: what the errors of a model's answers are made of. Refits to the model's own answers under fresh noise.
+"""Replicates: what the errors of a model's answers are made of. Refits to the model's own answers under fresh noise, or runs of
+the whole mechanism on rows of the model (`mechanisms/simulation.py`).
 
 A replicate is kept as its tables on the model's largest cliques, as deviations from the model's own in half precision (a
 standard error needs three digits), and its total. It answers what the model answers: what is in the model is read off
@@ -62,6 +63,9 @@ class Replicates:
     totals: Buffer
     assumed: Assumed = NOTHING
     """How far inferred tables may be from the truth beyond the noise."""
+    simulated: bool = False
+    """Whether they are runs of the whole mechanism on rows of the model: these may have people in cells where the model has none,
+    so that a deviation may pass zero."""
     _adjusted: list[Adjusting] = field(default_factory=list, init=False)
     """The last backbone's, if there was one: what it makes of a replicate does not depend on the question."""
 
@@ -92,7 +96,9 @@ class Replicates:
         region = self.layout.cliques[home]
         lo, hi = self.layout.offsets[home : home + 2]
         moved = self.deviations[:, lo:hi].astype(np.float64) * self.scales[home]
-        found = np.maximum(moved + model.known.table(region).reshape(-1), 0.0)
+        found = moved + model.known.table(region).reshape(-1)
+        if not self.simulated:  # where it is the precision of files alone
+            found = np.maximum(found, 0.0)
         axes = tuple(i + 1 for i, a in enumerate(region) if a not in clique)
         return totals * found.reshape(len(self), *model.domain.shape_of(region)).sum(axis=axes)
 
@@ -168,41 +174,62 @@ def affordable(model: Model, budget: int = BUDGET) -> int:
     return min(USUAL, max(FEWEST, budget // (2 * max(1, _layout(model).cells))))
 
 
+class Collector:
+    """Deviations from the truth on the largest tables of a model, replicate after replicate, whoever makes these."""
+
+    def __init__(self, model: Model, count: int) -> None:
+        if count < 2:
+            raise ConsilienceError(f"replicates must be at least 2, got {count}")
+        if model.fit is None:
+            raise ConsilienceError(
+                "a bootstrap needs the estimator of the model, which is not known; make the model with reconstruct"
+            )
+        self.model, self.layout = model, _layout(model)
+        self.own = _on(model, self.layout)
+        self.fit = model.fit.coarser(LOOSEST)
+        """The estimator as refits call it."""
+        self.deviations = np.empty((count, self.layout.cells), np.float64)
+        self.totals = np.empty(count)
+        self.taken = 0
+
+    def take(self, refit: Model, truth: Buffer, total: float) -> Buffer:
+        """The next replicate. truth: the tables that the refit ought to have found, as distributions; returns those it found."""
+        found = _on(refit, self.layout)
+        self.deviations[self.taken] = found - truth
+        self.totals[self.taken] = total
+        self.taken += 1
+        return found
+
+    def replicates(self, more: Buffer | None = None, *, simulated: bool = False) -> Replicates:
+        """All of them. more: what is added to their deviations."""
+        moved = self.deviations if more is None else self.deviations + more
+        offsets = self.layout.offsets
+        largest = np.abs(moved).max(axis=0)
+        tops = np.maximum.reduceat(largest, offsets[:-1]) if self.layout.cells else np.ones(0)
+        scales = np.where(tops > 0, tops, 1.0)
+        moved = moved / np.repeat(scales, np.diff(offsets))
+        assumed = assumed_of(self.model, self.fit)
+        return Replicates(self.layout, moved, scales, self.totals, assumed, simulated)
+
+
 def replicates_of(
     model: Model, count: int, rng: np.random.Generator, progress: Progress
 ) -> Replicates:
     """Refit to the model's own answers under fresh noise of the same kind and scale."""
-    if count < 2:
-        raise ConsilienceError(f"replicates must be at least 2, got {count}")
-    if model.fit is None:
-        raise ConsilienceError(
-            "a bootstrap needs the estimator of the model, which is not known; make the model with reconstruct"
-        )
-    fit = model.fit.coarser(LOOSEST)
-    exact, layout = _expected(model), _layout(model)
-    own = _on(model, layout)
-    deviations = np.empty((count, layout.cells), np.float64)
-    totals = np.empty(count)
+    collector = Collector(model, count)
+    exact, own = _expected(model), collector.own
     # Without its state, so that a model that was loaded gives the same errors as the one that was saved.
     warm = replace(model, state=None)
-    excess = _Excess(model, layout, own) if model.mixture is not None else None
+    excess = None if model.mixture is None else _Excess(model, collector.layout, own)
+    known = model.total if model.total_known else None
     for k in range(count):
         drawn = _redrawn(model.measurements, exact, rng)
-        refit = fit(model.domain, drawn, model.total if model.total_known else None, warm=warm)
-        warm = refit
-        found = _on(refit, layout)
-        deviations[k] = found - own
-        totals[k] = refit.total
+        warm = collector.fit(model.domain, drawn, known, warm=warm)
+        found = collector.take(warm, own, warm.total)
         if excess is not None:
-            excess.take(refit.total * found, drawn)
+            excess.take(warm.total * found, drawn)
         progress(Step("refits", k + 1, count))
-    if excess is not None:
-        deviations += excess.drawn(rng)
-    largest = np.abs(deviations).max(axis=0)
-    tops = np.maximum.reduceat(largest, layout.offsets[:-1]) if layout.cells else np.ones(0)
-    scales = np.where(tops > 0, tops, 1.0)
-    deviations /= np.repeat(scales, np.diff(layout.offsets))
-    return Replicates(layout, deviations, scales, totals, assumed_of(model, fit))
+    return collector.replicates(None if excess is None else excess.drawn(rng))
 
 
 class _Excess:
@@ -276,8 +303,15 @@ def _layout(model: Model) -> Layout:
 
 
 def _on(model: Model, layout: Layout) -> Buffer:
-    tables = [model.known.table(c).reshape(-1) for c in layout.cliques]
-    return np.concatenate(tables) if tables else np.zeros(0)
+    """Its tables, as distributions; what it does not hold is inferred, all of it at once."""
+    cliques = layout.cliques
+    out = [c for c in cliques if not model.known.holds(c)]
+    inferred_ones = dict(zip(out, model.marginals(out), strict=True)) if out else {}
+    tables = [
+        inferred_ones[c] / model.total if c in inferred_ones else model.known.table(c)
+        for c in cliques
+    ]
+    return np.concatenate([t.reshape(-1) for t in tables]) if tables else np.zeros(0)
 
 
 def _expected(model: Model) -> Buffer:

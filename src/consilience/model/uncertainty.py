@@ -277,6 +277,10 @@ def replicated(
     tables = model.spread(progress).tables(model, {clique: table})[clique]
     own = _answered(model, attributes, query, table[None])[0]
     found = _answered(model, attributes, query, tables)
+    if query is None or _adds_up(
+        query
+    ):  # simulated ones may pass zero, and ratios of counts may not
+        found = np.maximum(found, 0.0)
     if isinstance(query, Coarsened) and isinstance(query.of, Identity):
         return own.reshape(query.coarse), found.reshape(-1, *query.coarse)
     return own, found

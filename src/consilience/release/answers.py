@@ -35,7 +35,7 @@ from consilience.release.numbers import (
     quantile,
 )
 from consilience.release.questions import OF_NUMBERS, Measure, Question
-from consilience.release.standard_errors import has_errors
+from consilience.release.standard_errors import asked_of_models, has_errors
 
 LEVEL = 0.9
 """Of the intervals in tables, answers and reports."""
@@ -228,7 +228,7 @@ class _Wanted:
     def method(self, joint: tuple[str, ...], *, counts: bool = False) -> str | None:
         """How errors are found; None where there are none. counts: of counts alone, for which the closed form will do."""
         if has_errors(self.model, joint, self.stated) and (counts or self.stated != "closed-form"):
-            return self.stated
+            return asked_of_models(self.stated)
         return "auto" if self.refit and self.model.measurements else None
 
     # -- counts --------------------------------------------------------------------------------------

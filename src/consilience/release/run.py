@@ -47,7 +47,13 @@ from consilience.release.registry import (
     to_record,
     with_settings,
 )
-from consilience.release.standard_errors import check_errors, chosen_method, errors_of
+from consilience.release.standard_errors import (
+    check_ended,
+    check_errors,
+    chosen_method,
+    errors_of,
+    with_replicates,
+)
 from consilience.solvers.rounding import whole_limits
 
 Say = Callable[[str], None]
@@ -83,7 +89,7 @@ def release(
     out: a folder to be made. ledger: the account of all that is spent on this table, or its file, which is made with this
     budget as its total if it is not there; name: of the table, by which the ledger knows it, the schema's unless given.
     tables: what to publish, the mechanism's workload unless given (without one, what was measured). errors: "auto",
-    "closed-form", "bootstrap" or "none". whole: publish whole numbers (`Model.whole`). strict: refuse a table with values that
+    "closed-form", "bootstrap", "simulated" or "none". whole: publish whole numbers (`Model.whole`). strict: refuse values that
     the schema does not declare. accept_draft: release by a schema that was read off the data all the same; the release is then
     not marked private. accept_delta: take a delta above 0.01. noise: the operating system's; `SeededNoise` for experiments, which
     protects nobody. say: takes a line now and then for the person who watches.
@@ -169,6 +175,7 @@ def resume(
         whole = left.about is not None and not isinstance(ready, CalibratedAdaptive)
         if table is None or whole:
             noisy, standing = left.release(ready), (left.about or {})["account"]
+            check_ended(ready, order.errors, left.about or {})
         else:
             source = table if isinstance(table, Source) else table(left.schema)
             _check_table(source, left.schema, order.budget, False, say)
@@ -368,12 +375,13 @@ def _measure(
         paid.keep(noisy, {"account": account, "paid": paid_for(ready)})
         return noisy, account
     run = ready.start(table, noise=noise, ledger=ledger, progress=progress, tape=tape)
-    about = {"account": (account := standing()), "paid": paid_for(ready)}
+    about = {"account": (account := standing()), "paid": paid_for(ready), "ended": False}
     kept = 0
     try:
         for _ in run:
             paid.keep(run.release, about)
             kept = len(run.release.measurements)
+        about["ended"], kept = True, 0
     finally:  # a round that was interrupted may have drawn before
         if len(run.release.measurements) > kept:
             paid.keep(run.release, about)
@@ -410,15 +418,15 @@ def _finish(
 ) -> Published:
     """Reconstruct, find standard errors, write the folder, and remove what was kept for the case of a crash."""
     progress(Step("reconstructing", 0))
-    model = ready.reconstruct(noisy, progress=progress).model
-    errors, refits, why = chosen_method(model, order.errors)
+    result = ready.reconstruct(noisy, progress=progress)
+    errors, refits, why = chosen_method(result.model, order.errors)
     if why:
         say(why)
     cliques = order.tables or dict.fromkeys(
-        model.domain.named(m.attributes) for m in noisy.measurements
+        result.model.domain.named(m.attributes) for m in noisy.measurements
     )
     progress(Step("standard errors", 0))
-    model = model.lasting(refits, progress)
+    model = with_replicates(ready, result, errors, refits, progress)
     if order.whole:
         model = model.whole(progress)
         say(str(model.rounding).partition("\n")[0])

@@ -37,7 +37,7 @@ def release(out: str, mechanism, **more):
 
 def test_a_number_has_one_error_wherever_it_is_shown(place: Path) -> None:
     seen: list[Step] = []
-    release("out", MWEM(WORKLOAD, rounds=2, fit=LOCAL), progress=seen.append)
+    release("out", Gaussian(WORKLOAD, fit=LOCAL), progress=seen.append)
     assert [s.done for s in seen if s.stage == "simulated runs"] == list(range(1, RUNS + 1))
     facts = json.loads((place / "out" / "release.json").read_text())
     assert (facts["standard_errors"], facts["replicates"]) == ("simulated", RUNS)
@@ -55,7 +55,8 @@ def test_a_number_has_one_error_wherever_it_is_shown(place: Path) -> None:
             np.testing.assert_allclose([float(r[column]) for r in rows], values, rtol=1e-5, atol=1e-4)  # fmt: skip
         np.testing.assert_allclose(kept.stderr.reshape(-1), found.stderr, rtol=1e-12)
     share = again.answer("share(sex=F)", by="age")
-    assert (share.stderr[np.isfinite(share.value)] > 0).all()
+    assert share.stderr is not None
+    assert (share.stderr > 0).all()
 
 
 def test_the_command_makes_the_same_and_a_report_reads_it(place: Path) -> None:

@@ -19,6 +19,7 @@ from consilience.mechanisms.simulation import RUNS
 from consilience.privacy import Budget, Ledger, SeededNoise
 from consilience.progress import Step
 from consilience.release import read_release, resume
+from consilience.release.standard_errors import CLASSES, chosen_method
 
 DECLARED = parse_schema(SCHEMA)
 WORKLOAD = cs.Workload(DECLARED.domain, [("sex", "age"), ("age", "member"), ("member", "joined")])
@@ -105,6 +106,15 @@ def test_a_run_that_was_cut_short_is_not_simulated_by_whole_ones(place: Path) ->
         resume("out.partial")
     finished = resume("out.partial", errors="bootstrap")
     assert len(finished.model.measurements) == 1
+
+
+def test_what_simulations_leave_out_of_classes_is_said() -> None:
+    domain = cs.Domain({"a": 2, "b": 3})
+    tables = [cs.Measurement(("a", "b"), np.full(6, 50.0), stddev=5.0)]
+    for fit, said in ((cs.LatentClasses(classes=2), CLASSES), (LOCAL, "")):
+        model = cs.reconstruct(domain, tables, 300, fit)
+        assert chosen_method(model, "simulated") == ("simulated", RUNS, said)
+        assert chosen_method(model, "bootstrap")[2] == ""
 
 
 def test_what_has_nothing_to_simulate_is_refused_before_anything_is_spent(place: Path) -> None:

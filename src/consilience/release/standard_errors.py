@@ -17,6 +17,10 @@ from consilience.release.registry import MECHANISMS, name_of
 from consilience.solvers.work import seconds
 
 METHODS = ("auto", "closed-form", "bootstrap", "simulated", "none")
+CLASSES = (
+    "simulated errors are those of tables that latent classes can say, and too small for others; those of auto hold what classes "
+    "leave open"
+)
 LONG = 2.4e10
 """Visits of cells in all refits beyond which "auto" takes the closed form, and says so: some two minutes."""
 
@@ -53,7 +57,9 @@ def chosen_method(model: Model, errors: str) -> tuple[str, int, str]:
         return "none", 0, "no standard errors: choices were published, not counts with known noise"
     most = affordable(model)
     if errors != "auto":
-        return errors, {"bootstrap": most, "simulated": min(RUNS, most)}.get(errors, 0), ""
+        pulled = errors == "simulated" and model.mixture is not None
+        count = {"bootstrap": most, "simulated": min(RUNS, most)}.get(errors, 0)
+        return errors, count, CLASSES if pulled else ""
     work = model.diagnostics.work  # counted: what is published must not depend on a clock
     count = most if most * work <= LONG else int(LONG / work)
     if count >= FEWEST:

@@ -263,6 +263,18 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         assert 0.8 <= share["variation"] <= 1.4, key
 
 
+def test_simulated_errors_hold_as_much_as_refits_but_with_latent_classes() -> None:
+    """docs/uncertainty.md, "The whole mechanism again": measured tables, by mechanism."""
+    rows = [r for r in rows_of("intervals-simulated.csv") if r["basis"] == "measured"]
+    found = intervals.pooled(rows, ("mechanism", "errors"))
+    for mechanism in ("mwem", "aim"):
+        one, two = (found[mechanism, kind]["cells"] for kind in ("refits", "simulated"))
+        assert 0.87 <= one <= 0.94
+        assert abs(one - two) < 0.02, mechanism
+    assert found["pilot", "refits"]["cells"] > 0.9
+    assert found["pilot", "simulated"]["cells"] < 0.87, "too small: the docs say so"
+
+
 def test_nists_score_of_what_auto_chooses_is_above_mst_and_aim() -> None:
     """At every epsilon that was run, by more than three standard errors of ours."""
     done = [r for r in rows_of("kmarginal.csv") if r["status"] == "done"]

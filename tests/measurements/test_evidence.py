@@ -107,6 +107,21 @@ def test_queries_that_are_no_residuals_stay_in_the_loss_and_inform_the_tables() 
     assert evidence.precision[place] > evidence.exact[place]
 
 
+def test_raised_evidence_has_the_same_weights_but_no_negative_ones() -> None:
+    """And plain tables, whose weights are none of them negative, stay as they are."""
+    rng = np.random.default_rng(1)
+    x = joint(rng)
+    evidence = Evidence.of(SquaredLoss(DOMAIN, measured(x, rng), x.sum()))
+    assert (evidence.weights < 0).any()
+    raised = evidence.raised()
+    np.testing.assert_allclose(
+        raised.weights, np.maximum(evidence.weights, 0.0), rtol=1e-9, atol=1e-15
+    )
+    assert (raised.exact[1:] >= evidence.exact[1:] * (1 - 1e-9)).all()
+    np.testing.assert_array_equal(raised.tables.values, evidence.tables.values)
+    np.testing.assert_allclose(raised.raised().exact[1:], raised.exact[1:], rtol=1e-9)
+
+
 def test_lower_orders_keep_their_evidence() -> None:
     rng = np.random.default_rng(3)
     x = joint(rng)

@@ -230,7 +230,7 @@ class _Levels:
         return problem.vector(path.z())
 
     def _path(self, graph: RegionGraph, evidence: Evidence) -> tuple[SplitProblem, PriorPath]:
-        problem = SplitProblem(graph, evidence)
+        problem = SplitProblem(graph, evidence.raised())
         masks = self.fit.possible
         tables = CliqueVector.from_tables(
             evidence.domain,

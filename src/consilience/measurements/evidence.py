@@ -143,6 +143,15 @@ class Evidence(Loss):
         found = CliqueVector(layout, _assembled(layout, z, self.total))
         return replace(self, precision=precision, exact=exact, tables=found)
 
+    def raised(self) -> Evidence:
+        """The same with precisions raised until no table has a negative weight.
+
+        Where larger tables tell of a small one less than they would as tables, its weight is negative, and cells that are kept from
+        passing zero move it although it is known well itself. Raised, it stays near what was measured of it.
+        """
+        weights = np.maximum(table_precisions(self.lattice, self.exact), 0.0)
+        return replace(self, exact=self.lattice.drops @ weights)
+
     # -- as a loss -------------------------------------------------------------------------------
 
     @cached_property

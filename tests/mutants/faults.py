@@ -20,11 +20,8 @@ class Fault(NamedTuple):
 
 SENSITIVITY, COST, NOISE = "privacy/sensitivity.py", "privacy/cost.py", "privacy/noise.py"
 CALIBRATION, BUDGET, LEDGER = "privacy/calibration.py", "privacy/budget.py", "privacy/ledger.py"
-ACCOUNTING, ROUNDS, CALL = (
-    "privacy/accounting.py",
-    "mechanisms/rounds.py",
-    "mechanisms/mechanism.py",
-)
+ACCOUNTING, ROUNDS = "privacy/accounting.py", "mechanisms/rounds.py"
+CALL, SOURCE = "mechanisms/mechanism.py", "mechanisms/source.py"
 _SENSITIVITY, _CALIBRATION = "privacy/test_sensitivity.py", "privacy/test_calibration.py"
 _DRAWN, _LEDGER = "mechanisms/test_stated_and_drawn.py", "privacy/test_ledger.py"
 _UNITS, _BUDGET = "release/test_units.py", "privacy/test_budget.py"
@@ -312,7 +309,7 @@ FAULTS: dict[str, Fault] = {
         f"{_CRASH} -k same_payment",
     ),
     "weights are counted": Fault(
-        CALL, "and (data.weights != 1).any():", "and False:", "mechanisms/test_bad_input.py"
+        SOURCE, "and (data.weights != 1).any():", "and False:", "mechanisms/test_bad_input.py"
     ),
     "the total is told under add-remove": Fault(
         CALL,
@@ -321,7 +318,7 @@ FAULTS: dict[str, Fault] = {
         "mechanisms/test_contract.py",
     ),
     "whom the table is counted for is not compared": Fault(
-        CALL, "if counted != promised:", "if False:", _UNITS
+        SOURCE, "if counted != promised:", "if False:", _UNITS
     ),
     "a running release may be copied": Fault(
         CALL,

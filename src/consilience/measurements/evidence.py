@@ -146,8 +146,8 @@ class Evidence(Loss):
     def raised(self) -> Evidence:
         """The same with precisions raised until no table has a negative weight.
 
-        Where larger tables tell of a small one less than they would as tables, its weight is negative, and cells that are kept from
-        passing zero move it although it is known well itself. Raised, it stays near what was measured of it.
+        A negative weight stands where larger tables would tell more of a small one than was measured: then cells that are kept
+        from passing zero move it, although it is known well itself. Raised, it stays near what was measured of it.
         """
         weights = np.maximum(table_precisions(self.lattice, self.exact), 0.0)
         return replace(self, exact=self.lattice.drops @ weights)

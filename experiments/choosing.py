@@ -135,10 +135,12 @@ def table(rows: list[dict[str, str]]) -> str:
             cell = found.setdefault((r["data"], r["ways"], r["epsilon"]), {})
             cell.setdefault(r["design"], {})[r["seed"]] = float(r["total_variation"])
     lines = [
-        "| data | columns | epsilon | auto | closest other | | ratio | seeds |",
-        "|" + "---|" * 8,
+        "| data | columns | epsilon | auto [seeds] | closest other | where both have seeds | ratio [seeds] |",
+        "|" + "---|" * 7,
     ]
-    for key, designs in found.items():
+    for key, designs in sorted(
+        found.items(), key=lambda x: (x[0][1], DATA.index(x[0][0]), x[0][2])
+    ):
         own = designs.pop("auto", {})
         best = None
         for name, values in designs.items():
@@ -151,8 +153,9 @@ def table(rows: list[dict[str, str]]) -> str:
         if best is not None:
             ratio, name, mine, other, seeds = best
             shown = f"{ratio:.2f}" if ratio <= 1.02 else f"**{ratio:.2f}**"
+            whole = f"{np.mean(list(own.values())):.4f} [{len(own)}]"
             lines.append(
-                f"| {' | '.join(key)} | {mine:.4f} | {name} | {other:.4f} | {shown} | {seeds} |"
+                f"| {' | '.join(key)} | {whole} | {name} | {mine:.4f}, {other:.4f} | {shown} [{seeds}] |"
             )
     return "\n".join(lines)
 

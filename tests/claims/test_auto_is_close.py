@@ -1,4 +1,4 @@
-"""On the committed rows `Auto` is the closest, but for the cells that docs/choosing.md lists; and stated ranges hold."""
+"""On the committed rows `Auto` is the closest in every cell; and stated ranges hold."""
 
 import csv
 import pathlib
@@ -6,8 +6,6 @@ import pathlib
 import numpy as np
 
 RESULTS = pathlib.Path(__file__).parents[2] / "experiments" / "results"
-MISSED = {("msnbc", "2", "10")}
-"""Where another is closer by more than 2 %; docs/choosing.md says so."""
 
 
 def cells():
@@ -25,14 +23,15 @@ def ratio(own, other):
     return np.mean([own[s] for s in seeds]) / np.mean([other[s] for s in seeds])
 
 
-def test_auto_is_within_two_percent_of_the_closest_but_where_the_docs_say():
+def test_auto_is_within_two_percent_of_the_closest():
     found = cells()
     assert len(found) == 30
-    worst = {
-        k: max(ratio(d["auto"], v) for n, v in d.items() if n != "auto") for k, d in found.items()
-    }
-    assert {k for k, r in worst.items() if r > 1.02} == MISSED
-    assert max(worst.values()) < 1.05
+    worst = {}
+    for key, designs in found.items():
+        own = designs["auto"]
+        beside = [v for n, v in designs.items() if n != "auto" and own.keys() & v.keys()]
+        worst[key] = max(ratio(own, v) for v in beside)
+    assert max(worst.values()) <= 1.02, worst
 
 
 def test_auto_is_well_below_aim_where_aim_ends():

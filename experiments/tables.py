@@ -391,8 +391,25 @@ def learning(rows: Rows) -> str:
     )
 
 
+def over_seeds(rows: Rows) -> Rows:
+    """One row for each run that was made with several seeds: the means of its numbers, and how many there were."""
+    groups: dict[tuple[str, ...], Rows] = {}
+    for r in rows:
+        groups.setdefault((r["data"], r["run"], r["ways"], r["status"]), []).append(r)
+    columns = ("pairs", "triples", "pairs_model", "triples_model", "cpu_seconds", "peak_mb")
+
+    def mean(group: Rows, column: str) -> str:
+        found = [float(r[column]) for r in group if r[column]]
+        return str(sum(found) / len(found)) if found else ""
+
+    return [
+        {**g[0], **{c: mean(g, c) for c in columns}, "seeds": str(len(g))} for g in groups.values()
+    ]
+
+
 def others(rows: Rows) -> str:
     """Every run, closest first within what was asked for; ours by rows, then by the model's tables."""
+    rows = over_seeds(rows)
     asked = {"0": NOT_RUN, "2": "pairs", "3": "triples"}
 
     def shown(row: dict[str, str], column: str) -> str:
@@ -411,6 +428,7 @@ def others(rows: Rows) -> str:
     for row in sorted(rows, key=order):
         tool, _, mechanism = row["run"].partition("-")
         name = f"**ours, {mechanism}**" if tool == "ours" else f"{tool}, {mechanism}"
+        name += f" [{row['seeds']}]" if row["seeds"] != "1" else ""
         figures_of = [shown(row, c) for c in ("pairs", "triples")]
         cost = [f"{float(row[c]):,.0f}" for c in ("cpu_seconds", "peak_mb")]
         lines.append([row["data"], asked[row["ways"]], name, *figures_of, *cost])

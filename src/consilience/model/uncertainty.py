@@ -277,9 +277,8 @@ def replicated(
     tables = model.spread(progress).tables(model, {clique: table})[clique]
     own = _answered(model, attributes, query, table[None])[0]
     found = _answered(model, attributes, query, tables)
-    if query is None or _adds_up(
-        query
-    ):  # simulated ones may pass zero, and ratios of counts may not
+    # Simulated replicates may pass zero, and ratios of counts may not.
+    if query is None or _adds_up(query):
         found = np.maximum(found, 0.0)
     if isinstance(query, Coarsened) and isinstance(query.of, Identity):
         return own.reshape(query.coarse), found.reshape(-1, *query.coarse)

@@ -17,7 +17,7 @@ where u_c is negative wherever less is known about z_c than larger tables would 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -68,6 +68,8 @@ class Evidence(Loss):
     rest: tuple[BoundMeasurement, ...]
     exact: Buffer
     """p_t without what `rest` tells."""
+    alike: Mapping[int, float] = field(default_factory=dict)
+    """How many neighbouring codes are alike: by position, attributes whose noisy counts showed it (`solvers/beside.py`)."""
 
     @classmethod
     def of(cls, loss: SquaredLoss, beside: Iterable[Clique] = ()) -> Evidence:
@@ -131,8 +133,12 @@ class Evidence(Loss):
             precision,
         )
 
-    def sharper(self, tables: Mapping[int, Buffer], gains: Mapping[int, float]) -> Evidence:
-        """The same with other tables of single attributes, by their places, and so many times the precision."""
+    def sharper(
+        self, tables: Mapping[int, Buffer], gains: Mapping[int, float], widths: Mapping[int, float]
+    ) -> Evidence:
+        """The same with other tables of single attributes, by their places, and so many times the precision; and how many of
+        their neighbouring codes are alike.
+        """
         layout, z = self.tables.layout, self.residuals.values.copy()
         precision, exact = self.precision.copy(), self.exact.copy()
         for i, table in tables.items():
@@ -141,7 +147,9 @@ class Evidence(Loss):
             precision[1 + i] += more
             exact[1 + i] += more
         found = CliqueVector(layout, _assembled(layout, z, self.total))
-        return replace(self, precision=precision, exact=exact, tables=found)
+        position = self.domain.position
+        alike = {position(layout.cliques[i][0]): width for i, width in widths.items()}
+        return replace(self, precision=precision, exact=exact, tables=found, alike=alike)
 
     def raised(self) -> Evidence:
         """The same with precisions raised until no table has a negative weight.

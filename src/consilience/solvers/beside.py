@@ -8,10 +8,13 @@ is pulled towards b_i, a mean of the counts around it that leaves out its own; i
 A count that really stands out resists, because the pull grows with the logarithm of its distance only. Because b_i does not
 depend on y_i, Stein's estimate of the risk is unbiased for every width of the mean and every g: the least one is taken, unless
 leaving the counts as they are, but non-negative, is estimated to be as close. So codes without an order are left alone by the
-estimate, and nobody has to declare which have one. Only noisy values are used.
+estimate, and nobody has to declare which have one. Where the order shows, latent classes know that neighbouring codes are alike
+(`solvers/mixture.py`). Only noisy values are used.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import wrightomega
@@ -30,6 +33,8 @@ REACH = 4
 FREEDOMS = np.geomspace(1e-2, 1e3, 16)
 TOLL = 0.2
 """Price of distance from the mean, in units of the noise: so that chance does not pay."""
+ORDERS = 8
+"""Other orders that an order is compared with: even counts without any are closer to a mean than to their noise."""
 LEAST = 0.05
 """A mean is at least this part of the noise, so that a count can leave it."""
 
@@ -37,15 +42,18 @@ LEAST = 0.05
 def beside(evidence: Evidence) -> Evidence:
     """The same evidence with what neighbouring codes say about single attributes."""
     layout = evidence.tables.layout
-    tables, gains = {}, {}
+    tables, gains, widths = {}, {}, {}
     for i, clique in enumerate(layout.cliques):
         unit = float(np.sqrt(evidence.precision[1 + i]))
         if len(clique) != 1 or unit == 0 or evidence.domain.size(clique) < SMALLEST:
             continue
-        table, gain = _pulled_together(evidence.tables.table(i) * unit)
-        if gain > 1:
-            tables[i], gains[i] = table / unit, gain
-    return evidence.sharper(tables, gains) if tables else evidence
+        y = evidence.tables.table(i) * unit
+        found = _pulled_together(y)
+        if found.gain > 1:
+            tables[i], gains[i] = found.table / unit, found.gain
+            if _shows_order(y, found):
+                widths[i] = found.width
+    return evidence.sharper(tables, gains, widths) if tables else evidence
 
 
 def pulled(y: Buffer, base: Buffer, g: Buffer | float) -> Buffer:
@@ -53,10 +61,21 @@ def pulled(y: Buffer, base: Buffer, g: Buffer | float) -> Buffer:
     return np.real(wrightomega(g * y + np.log(np.maximum(g * base, 1e-300)))) / g
 
 
-def _pulled_together(y: Buffer) -> tuple[Buffer, float]:
-    """Counts in units of the noise, pulled; and how many times as precise they are by that."""
+@dataclass(frozen=True, eq=False)
+class _Pulled:
+    """Counts in units of the noise, pulled: how many times as precise they are by that, and the width of the mean."""
+
+    table: Buffer
+    risk: float
+    """Estimated, with the toll."""
+    gain: float = 1.0
+    width: float = 0.0
+
+
+def _pulled_together(y: Buffer) -> _Pulled:
+    """The pull of least estimated risk; the counts themselves where that is leaving them."""
     cells, g = len(y), FREEDOMS[:, None]
-    best, table, gain = _risk_of_clipping(y), y, 1.0
+    best = _Pulled(y, _risk_of_clipping(y))
     for width in WIDTHS:
         if cells < FEWEST * width:
             break
@@ -66,12 +85,18 @@ def _pulled_together(y: Buffer) -> tuple[Buffer, float]:
         risk = np.square(v - y).sum(axis=1) - cells + 2 * bend.sum(axis=1)
         tolled = risk + TOLL * np.sqrt(np.square(v - mean).sum(axis=1))
         k = int(tolled.argmin())
-        if tolled[k] < best:
+        if tolled[k] < best.risk:
             # A mean of so many codes cannot be known better than their number allows.
             most = 1 + 2 * np.sqrt(np.pi) * width
-            best, table = tolled[k], v[k]
             gain = float(np.clip(cells / max(risk[k], 1e-300), 1.0, most))
-    return table, gain
+            best = _Pulled(v[k], float(tolled[k]), gain, width)
+    return best
+
+
+def _shows_order(y: Buffer, found: _Pulled) -> bool:
+    """Whether counts are pulled together better in their order than in any of a few other ones."""
+    rng = np.random.default_rng(0)
+    return all(found.risk < _pulled_together(rng.permutation(y)).risk for _ in range(ORDERS))
 
 
 def _mean_beside(y: Buffer, width: float) -> Buffer:

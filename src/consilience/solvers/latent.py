@@ -29,8 +29,10 @@ THINNING = 0.5
 PULLS = (12.0, 4.0, 1.2)
 """Tried, in units of N / sigma, the strongest first."""
 WORSE = 0.025
-"""The strongest pull is taken whose thinned misfit is at most this much worse than the best, as a share of what the best gains
-over the strongest: squared distance judges, and total variation likes classes that follow the data a little less."""
+"""The strongest pull is taken that gains all but this share of what the best one gains over the strongest, in thinned misfit:
+squared distance judges, and total variation likes classes that follow the data a little less."""
+CHANCE = 2.0
+"""Standard deviations by which a weaker pull must be closer to count: by chance, classes that follow the noise are at times."""
 MUCH_NOISE, LITTLE_NOISE, LEAST_NOISE = 0.3, 0.1, 0.05
 """Expected total variation of the noise in a pair's table. Above the first the weakest pull is a little stronger. Below the
 second there is more to fit: more steps. Below the third another mixture speaks for larger tables."""
@@ -129,10 +131,9 @@ def _best_pull(
     if not data.blocks:
         return PULLS[0]
     thin, judge = data.thinned(THINNING, rng)
-    found = []
     pulls = [q * (STRONGER if data.noise > MUCH_NOISE else 1.0) for q in PULLS]
-    for q in pulls:
-        weights, shares = fit_mixture(
+    found = [
+        fit_mixture(
             thin,
             q * data.typical,
             classes=min(classes, JUDGED_CLASSES),
@@ -140,11 +141,15 @@ def _best_pull(
             seed=0,
             progress=progress,
         )
-        found.append(judge.misfit(weights, shares))
-        if found[-1] > min(found) + 0.5 * max(found[0] - min(found), 0.0):
-            break  # it rises again: weaker pulls follow the noise
-    allowed = min(found) + WORSE * max(found[0] - min(found), 0.0)
-    return next(q for q, misfit in zip(pulls, found, strict=False) if misfit <= allowed)
+        for q in pulls
+    ]
+    noise = (1 + THINNING**-2) ** 0.5  # of what judges, in units of that of the whole
+    gains = [0.0]
+    for weaker in found[1:]:
+        gain, scatter = judge.gain(found[0], weaker)
+        gains.append(gain if gain > CHANCE * noise * scatter else 0.0)
+    wanted = (1 - WORSE) * max(gains)
+    return next(q for q, gain in zip(pulls, gains, strict=True) if gain >= wanted)
 
 
 # -- how far tables may leave their prior ----------------------------------------------------------------

@@ -303,36 +303,55 @@ def unended(rows: Rows, **key: str) -> str:
     return NOT_RUN
 
 
-def k_marginal(rows: Rows) -> str:
+def of_table(rows: Rows, excerpt: str, columns: str) -> Rows:
+    return [r for r in rows if (r["excerpt"], r["columns"]) == (excerpt, columns)]
+
+
+def k_marginal(excerpt: str, columns: str) -> Callable[[Rows], str]:
     """Scores by design, and the part of the real rows that scores the same."""
-    done = [r for r in rows if r["status"] == "done"]
-    found = means(done, ["design", "epsilon"], "score")
-    spent = means(rows, ["design", "epsilon"], "cpu_seconds")
-    parts = sorted((float(e), v[0]) for (d, e), v in found.items() if d == "sample")
-    released = [r for r in rows if not r["design"].endswith("sample")]
-    designs = list(dict.fromkeys(r["design"] for r in released))
-    epsilons = sorted({r["epsilon"] for r in released}, key=float)
 
-    def cell(design: str, epsilon: str) -> list[str]:
-        key = design, epsilon
-        if key not in found:
-            return [unended(rows, design=design, epsilon=epsilon), NOT_RUN, NOT_RUN]
-        like = np.interp(found[key][0], [s for _, s in parts], [p for p, _ in parts])
-        return [spread(found[key], 0), f"{like:.0f} %", f"{spent[key][0]:,.0f}"]
+    def made(rows: Rows) -> str:
+        rows = of_table(rows, excerpt, columns)
+        done = [r for r in rows if r["status"] == "done"]
+        found = means(done, ["design", "epsilon"], "score")
+        spent = means(rows, ["design", "epsilon"], "cpu_seconds")
+        parts = sorted((float(e), v[0]) for (d, e), v in found.items() if d == "sample")
+        released = [r for r in rows if not r["design"].endswith("sample")]
+        designs = list(dict.fromkeys(r["design"] for r in released))
+        epsilons = sorted({r["epsilon"] for r in released}, key=float)
 
-    lines = [[d, f"{float(e):g}", *cell(d, e)] for d in designs for e in epsilons]
-    return markdown(
-        ["design", "epsilon", "score [seeds]", "as good as a sample of", "CPU-seconds"], lines
-    )
+        def cell(design: str, epsilon: str) -> list[str]:
+            key = design, epsilon
+            if key not in found:
+                return [unended(rows, design=design, epsilon=epsilon), NOT_RUN, NOT_RUN]
+            like = np.interp(found[key][0], [s for _, s in parts], [p for p, _ in parts])
+            return [spread(found[key], 1), f"{like:.0f} %", f"{spent[key][0]:,.0f}"]
+
+        lines = [[d, f"{float(e):g}", *cell(d, e)] for d in designs for e in epsilons]
+        return markdown(
+            ["design", "epsilon", "score [seeds]", "as good as a sample of", "CPU-seconds"], lines
+        )
+
+    return made
 
 
 def samples(rows: Rows) -> str:
-    found = means([r for r in rows if r["design"].endswith("sample")], ["epsilon"], "score")
-    parts = sorted(found, key=lambda k: float(k[0]))
-    names = [f"{float(p):g} %" if float(p) < 100 else "100 %, with replacement" for (p,) in parts]
-    return markdown(
-        ["part of the rows", *names], [["score [seeds]", *(spread(found[p], 0) for p in parts)]]
-    )
+    """By excerpt and columns: the scores of parts of the real rows."""
+    rows = [r for r in rows if r["design"].endswith("sample")]
+    found = means(rows, ["excerpt", "columns", "epsilon"], "score")
+    parts = sorted({e for _, _, e in found}, key=float)
+    names = [f"{float(p):g} %" if float(p) < 100 else "100 %, with replacement" for p in parts]
+    lines = [
+        [
+            f"{excerpt}, {columns}",
+            *(
+                spread(found[excerpt, columns, p], 0) if (excerpt, columns, p) in found else NOT_RUN
+                for p in parts
+            ),
+        ]
+        for excerpt, columns in dict.fromkeys((e, c) for e, c, _ in found)
+    ]
+    return markdown(["part of the rows", *names], lines)
 
 
 def under_mbi(rows: Rows) -> str:
@@ -455,7 +474,9 @@ MADE: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "rivals": ("rivals.csv", rivals),
     "prior": ("prior_and_path.csv", prior),
     "aim": ("aim.csv", aim),
-    "k-marginal": ("kmarginal.csv", k_marginal),
+    "k-marginal": ("kmarginal.csv", k_marginal("massachusetts", "all")),
+    "k-marginal-national": ("kmarginal.csv", k_marginal("national", "demographic")),
+    "k-marginal-national-all": ("kmarginal.csv", k_marginal("national", "all")),
     "samples": ("kmarginal.csv", samples),
     "under-mbi": ("under_mbi.csv", under_mbi),
     "last-fit": ("under_mbi.csv", last_fit),

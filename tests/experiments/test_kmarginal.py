@@ -80,6 +80,37 @@ def test_tables_that_share_nothing_score_zero(monkeypatch) -> None:
     assert kmarginal.score(target, other) == pytest.approx(0.0, abs=1e-9)
 
 
+def test_without_a_group_the_score_is_that_of_one_group(monkeypatch) -> None:
+    monkeypatch.setattr(kmarginal, "dictionary", lambda: DICTIONARY)
+    rng = np.random.default_rng(5)
+    target, other = people(rng, 150), people(rng, 90)
+    for table in (target, other):
+        table["PUMA"][:] = "x"
+    alone = ({a: v for a, v in t.items() if a != "PUMA"} for t in (target, other))
+    assert kmarginal.score(*alone) == pytest.approx(judged(target, other), abs=1e-9)
+
+
+@needs_data
+def test_the_ten_columns_come_back_whole_and_the_year_goes_with_its_step_alone() -> None:
+    table = kmarginal.columns(kept="demographic")
+    coding = kmarginal.Coding(kept="demographic")
+    data = coding.encode(table)
+    back = coding.decode(data, np.random.default_rng(0))
+    assert set(back) == set(table) == set(kmarginal.DEMOGRAPHIC)
+    for name, column in table.items():
+        np.testing.assert_array_equal(back[name].astype(str), column.astype(str))
+    asked = kmarginal.asked(data.domain, within=False)
+    assert [c for c in asked if kmarginal.YEAR in c] == [("AGEP", kmarginal.YEAR)]
+    assert len(asked) == 45 + 1
+
+
+@needs_data
+def test_each_excerpt_has_pumas_of_its_own() -> None:
+    found = [kmarginal.Coding(e).words["PUMA"] for e in kmarginal.EXCERPTS]
+    assert [len(f) for f in found] == [5, 20]
+    assert not set(found[0]) & set(found[1])
+
+
 @needs_data
 def test_coding_the_excerpt_loses_what_bins_lose_and_nothing_else() -> None:
     table, coding = kmarginal.columns(), kmarginal.Coding()

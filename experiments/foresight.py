@@ -39,6 +39,8 @@ DESIGNS = {
     "residual-planner-shrunk": lambda w: mechanisms.ResidualPlanner(w, fit=SHRUNK),
     "laplace": lambda w: mechanisms.Laplace(w, fit=LOCAL),
     "hdmm-laplace": lambda w: mechanisms.HDMM(w, fit=LOCAL),
+    "aim": lambda w: mechanisms.AIM(w),
+    "mwem": lambda w: mechanisms.MWEM(w),
 }
 PURE = ("laplace", "hdmm-laplace")
 KNOWN, APART = ("titanic", "fire", "adult", "people"), ("acs", "msnbc", "loans")

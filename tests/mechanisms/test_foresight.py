@@ -5,9 +5,9 @@ import pytest
 
 import consilience as cs
 from consilience.errors import ConsilienceError
-from consilience.mechanisms import FEM, Auto, Gaussian, Pilot
+from consilience.mechanisms import AIM, FEM, MWEM, Auto, Gaussian, Laplace, Pilot
 from consilience.mechanisms.experience import CURVES, GRID, TOLD
-from consilience.mechanisms.foresight import beside, even_noise, expected, needed
+from consilience.mechanisms.foresight import beside, design_of, even_noise, expected, needed
 
 DOMAIN = cs.Domain({f"a{i}": 4 for i in range(8)})
 PAIRS = cs.all_marginals(DOMAIN, 2)
@@ -33,6 +33,26 @@ def test_curves_rise_with_the_noise_and_hold_their_middle(design, order):
     assert (curves <= 1).all()
     assert (curves[0] <= curves[1]).all()
     assert (curves[1] <= curves[2]).all()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "delta", "design"),
+    [
+        (Pilot(PAIRS), 1e-6, "pilot"),
+        (Gaussian(PAIRS, fit=cs.LatentClasses()), 1e-6, "gaussian-latent"),
+        (Laplace(PAIRS), None, "laplace"),
+        (AIM(PAIRS), 1e-6, "aim"),
+        (AIM(PAIRS, rounds_per_attribute=3), 1e-6, None),
+        (AIM(PAIRS, fit=cs.PossibleCells()), 1e-6, None),
+        (AIM(PAIRS, fit=cs.LeastSquares()), 1e-6, None),
+        (MWEM(PAIRS), 1e-6, "mwem"),
+        (MWEM(PAIRS), None, None),
+        (MWEM(PAIRS, rounds=3), 1e-6, None),
+    ],
+)
+def test_experience_is_with_a_design_as_it_was_tried(mechanism, delta, design):
+    assert design_of(mechanism, mechanism.fit, budget(1, delta)) == design
+    assert design is None or design in CURVES
 
 
 def test_more_budget_or_more_rows_is_closer():

@@ -11,7 +11,7 @@ range, never one number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -51,8 +51,12 @@ DESIGNS = {
     ("ResidualPlanner", "LeastSquares"): "residual-planner",
     ("Laplace", "LeastSquares"): "laplace",
     ("HDMM", "LeastSquares"): "hdmm-laplace",
+    ("AIM", "PossibleCells"): "aim",
+    ("MWEM", "PossibleCells"): "mwem",
 }
 """Mechanisms and fits that there is experience with."""
+CHOOSING = ("aim", "mwem")
+"""Those that choose what they measure: there is experience with their own settings alone, under rho or (epsilon, delta)."""
 PURE = ("laplace", "hdmm-laplace")
 """Those that keep a pure epsilon; the others need a delta or rho."""
 
@@ -184,9 +188,18 @@ def design_of(mechanism: object, fit: object, budget: Budget) -> str | None:
         return None
     if found == "hdmm-laplace" and getattr(mechanism, "queries", None):
         return None
+    if found in CHOOSING and (isinstance(budget.capacity, Epsilon) or not _is_usual(mechanism)):
+        return None
     if found == "hdmm-laplace" and not isinstance(budget.capacity, Epsilon):
         return "residual-planner"
     return found
+
+
+def _is_usual(mechanism: Any) -> bool:
+    """Whether a mechanism's settings, but for its workload, are what it has unless told otherwise."""
+    return all(
+        getattr(mechanism, f.name) == f.default for f in fields(mechanism) if f.name != "workload"
+    )
 
 
 def even_noise(workload: Workload, budget: Budget, rows: float) -> Buffer:

@@ -7,7 +7,8 @@
 
 Each row is one release of all pairs of a few columns: how many cells there were, how many intervals held the true count, the
 same for true counts above 200 and for true zeros, and the total variation that was expected and achieved, over the tables
-that were measured and, apart from them, over those that an adaptive mechanism left to be inferred. --tuned takes the columns and
+that were measured, over those that an adaptive mechanism left to be inferred, and over single attributes (those of fits with
+latent classes are committed). --tuned takes the columns and
 the seed on which the rule of the intervals was chosen; the committed rows are of other seeds and mostly other columns.
 --errors simulated takes mechanisms that choose by noisy values, each with the fit that it has unless told otherwise, and writes
 two rows for each release: its errors by as many refits as runs, and by runs of the whole mechanism. They are in a file of their
@@ -92,12 +93,12 @@ def calibrated(data: cs.Dataset, epsilon: float, mechanism: str, fit: cs.Fit):
 
 
 def release(data: cs.Dataset, epsilon: float, mechanism: str, fit: str, seed: int) -> Found:
-    """(basis, row) of the measured tables and of the inferred ones."""
+    """(basis, row) of the measured tables, of the inferred ones, and of single attributes."""
     began = time.process_time()
     ready = calibrated(data, epsilon, mechanism, FITS[fit])
     model = ready(data, noise=SeededNoise(seed=seed)).model
-    pairs = ready.mechanism.workload.cliques
-    errors = dict(zip(pairs, model.uncertainties(pairs), strict=True))
+    asked = [*ready.mechanism.workload.cliques, *((a,) for a in data.domain.attributes)]
+    errors = dict(zip(asked, model.uncertainties(asked), strict=True))
     yield from held(data, model, errors, time.process_time() - began)
 
 
@@ -125,9 +126,14 @@ def both(
 def held(
     data: cs.Dataset, model: cs.Model, errors: dict[tuple[str, ...], cs.Uncertainty], seconds: float
 ) -> Found:
-    """How many intervals hold the truth, over the tables that were measured and, apart from them, over those that were not."""
-    for basis, inside in (("measured", True), ("inferred", False)):
-        some = [c for c in errors if model.in_model(c) is inside]
+    """How many intervals hold the truth: of pairs that were measured, of those that were not, and of single attributes."""
+    pairs = [c for c in errors if len(c) > 1]
+    bases = {
+        "measured": [c for c in pairs if model.in_model(c)],
+        "inferred": [c for c in pairs if not model.in_model(c)],
+        "single": [c for c in errors if len(c) == 1],
+    }
+    for basis, some in bases.items():
         if not some:
             continue
         truth = np.concatenate([data.marginal(c).reshape(-1) for c in some]).astype(float)
@@ -264,7 +270,9 @@ def main() -> None:
         ):
             print(table(some, ("mechanism", "fit", "epsilon")), end="\n\n")
             print(table(some, ("data", "epsilon")), end="\n\n")
-        print(table([r for r in rows if r["basis"] == "inferred"], ("data", "epsilon")))
+        for basis in ("inferred", "single"):
+            some = [r for r in rows if r["basis"] == basis]
+            print(table(some, ("data", "epsilon")), end="\n\n")
         return
     if given.quick:
         given.data, given.epsilons, given.seeds = ["titanic"], [1.0], [0]

@@ -20,7 +20,7 @@ from consilience.domain import CliqueVector, Domain
 from consilience.errors import ConsilienceError
 from consilience.fits import LeastSquares, reconstruct
 from consilience.measurements import Measurement
-from consilience.model import Model
+from consilience.model import Model, sampling
 from consilience.model.sampling import (
     _replace_impossible,
     independent_deviation,
@@ -112,10 +112,10 @@ def test_global_models_are_sampled_exactly_and_others_moved(
     drawn, moved = (m.sample_with_report(5000, 1) for m in (exact, frustrated))
     assert (drawn.exact, drawn.sweeps, drawn.moved, drawn.distance) == (True, 0, 0.0, drawn.before)
     assert not moved.exact
-    assert moved.sweeps == 8
+    assert moved.sweeps == sampling.MOST
     assert moved.distance <= moved.before
     assert "5,000 rows drawn exactly from the model" in str(drawn)
-    assert "8 sweeps moved" in str(moved)
+    assert "32 sweeps moved" in str(moved)
     assert "5,000 rows drawn from the backbone" in str(moved)
 
 
@@ -214,6 +214,15 @@ def test_progress_goes_up_to_the_end(frustrated: Model) -> None:
 def test_the_number_of_rows_is_checked(n: object, local: Model) -> None:
     with pytest.raises(ConsilienceError, match="number of rows, must be a whole number from 0 on"):
         local.sample(n)  # pyright: ignore[reportArgumentType]
+
+
+def test_rows_that_are_cheap_to_visit_are_visited_more_often(frustrated: Model) -> None:
+    moves = sampling.RowMoves(frustrated.tau, None)
+    found = [moves.usual_sweeps(n) for n in (0, 10, 10**6, 10**9)]
+    assert found[0] == found[1] == sampling.MOST
+    assert sampling.MOST >= found[2] >= found[3] == sampling.FEWEST
+    fewer, usual = (frustrated.sample_with_report(400, 0, sweeps=s) for s in (1, None))
+    assert usual.distance <= fewer.distance
 
 
 def test_sweeps_are_checked(local: Model) -> None:

@@ -371,8 +371,9 @@ class Model:
         """n synthetic rows, columns as declared; the same for the same seed or generator, fresh with rng=None.
 
         A model that is one distribution (global consistency, or a tree) is sampled exactly: every row follows it.
-        Other rows come from the backbone and are moved, `sweeps` times over, towards the model's tables (8 unless given; a number
-        given is honoured for either kind). progress sees steps of the backbone first, where it must be made.
+        Other rows come from the backbone and are moved, `sweeps` times over, towards the model's tables: unless given 8 to 32
+        times, by how many rows and tables there are. A number given is honoured for either kind. progress sees steps of the
+        backbone first, where it must be made.
         """
         return sample_rows(self, n, rng, sweeps=sweeps, progress=progress or quiet).data
 

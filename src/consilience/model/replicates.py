@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +21,10 @@ from numpy.typing import NDArray
 from consilience.domain import Buffer, Clique, CliqueVector, Layout
 from consilience.domain.moves import cells_of
 from consilience.errors import ConsilienceError
-from consilience.measurements import Measurements, SquaredLoss
-from consilience.measurements.evidence import Evidence
+from consilience.measurements import Measurements
 from consilience.measurements.measurements import NOISES
 from consilience.model.assumed import NOTHING, Assumed, assumed_of
+from consilience.model.excess import Excess
 from consilience.model.out_of_model import inferred
 from consilience.progress import Progress, Step
 from consilience.regions.pseudo_marginals import PseudoMarginals
@@ -40,13 +39,6 @@ BUDGET = 16 * 2**20
 """Bytes that a model's replicates take at most, before they are packed."""
 LOOSEST = 1e-4
 """Refits stop at this relative gap: the fit is then within a hundredth of the noise."""
-RATES = np.geomspace(1.0, 100.0, 17)
-"""Variances of a cell over its count that classes may leave open: people are a sample of whatever law they follow, so 1 at
-least."""
-PERSON = 1.0
-"""Counts that a cell is expected to hold beyond its own, so that one that is held at zero is uncertain too."""
-BALANCED = 3
-"""Turns over the axes of a table until what is added leaves its lower orders as they are."""
 INFERRED_WORK = 2e8
 """Cells that the replicates of an inferred answer may visit: about half a second. A limit on work, so that errors repeat."""
 
@@ -220,7 +212,7 @@ def replicates_of(
     exact, own = _expected(model), collector.own
     # Without its state, so that a model that was loaded gives the same errors as the one that was saved.
     warm = replace(model, state=None)
-    excess = None if model.mixture is None else _Excess(model, collector.layout, own)
+    excess = None if model.mixture is None else Excess(model, collector.layout, own)
     known = model.total if model.total_known else None
     for k in range(count):
         drawn = _redrawn(model.measurements, exact, rng)
@@ -230,72 +222,6 @@ def replicates_of(
             excess.take(warm.total * found, drawn)
         progress(Step("refits", k + 1, count))
     return collector.replicates(None if excess is None else excess.drawn(rng))
-
-
-class _Excess:
-    """How much farther from the truth a fit is than its refits are from it, because of what it is pulled towards.
-
-    Refits start from the model's own answers, which its latent classes can say; the truth need not be such. Let a cell that
-    is expected to hold b counts leave that by a variance of rate b, and least squares know it with variance s. Then its squared
-    error after the pull is about rate b s / (rate b + s). The squared distance of a fit from the truth is estimated without
-    bias by (fit - y)^2 - s + 2 cov(fit, y), y the least squares table, s and the covariance taken from the refits (Efron 2004).
-    The rate is the one that makes the first most like the second, over all cells (decision 035). What passes a cell's own
-    squared deviation in refits is added to replicates, beyond the lower orders.
-    """
-
-    def __init__(self, model: Model, layout: Layout, own: Buffer) -> None:
-        self.model, self.layout, self.own = model, layout, model.total * own
-        self.misfit = np.square(self._tables(model.measurements) - self.own)
-        self.noise, self.covariance, self.moved = np.zeros((3, layout.cells))
-        self.count = 0
-
-    def _tables(self, measured: Measurements) -> Buffer:
-        """Least squares tables without non-negativity, in counts."""
-        loss = SquaredLoss(self.model.domain, measured, self.model.total)
-        found = Evidence.of(loss, self.layout.cliques).tables
-        cells = cells_of(
-            found.layout.offsets[found.cliques.find(self.layout.cliques)],
-            np.diff(self.layout.offsets),
-        )
-        return found.values[cells]
-
-    def take(self, refit: Buffer, drawn: Measurements) -> None:
-        """refit: its tables, in counts."""
-        moved, noise = refit - self.own, self._tables(drawn) - self.own
-        self.noise += np.square(noise)
-        self.covariance += moved * noise
-        self.moved += np.square(moved)
-        self.count += 1
-
-    @cached_property
-    def variances(self) -> Buffer:
-        """What is added to each cell's, in counts."""
-        sizes = np.diff(self.layout.offsets)
-        each = np.add.reduceat(self.noise, self.layout.offsets[:-1]) / sizes / self.count
-        noise = np.repeat(np.maximum(each, 1e-300), sizes)
-        held = PERSON + np.maximum(self.own, 0.0)
-        found = self.misfit - noise + 2 * self.covariance / self.count
-        scores = [np.square((found - _error(r * held, noise)) / noise).sum() for r in RATES]
-        rate = RATES[int(np.argmin(scores))]
-        return np.maximum(_error(rate * held, noise) - self.moved / self.count, 0.0)
-
-    def drawn(self, rng: np.random.Generator) -> Buffer:
-        """Deviations of as many replicates, as distributions; they leave the lower orders of each table as they are."""
-        found = np.sqrt(self.variances) * rng.standard_normal((self.count, self.layout.cells))
-        for i, clique in enumerate(self.layout.cliques):
-            lo, hi = self.layout.offsets[i : i + 2]
-            shape = self.model.domain.shape_of(clique)
-            tables = found[:, lo:hi].reshape(self.count, *shape)
-            variances = self.variances[lo:hi].reshape(shape)
-            for _, axis in product(range(BALANCED), range(len(shape))):
-                whole = np.maximum(variances.sum(axis=axis, keepdims=True), 1e-300)
-                tables -= variances / whole * tables.sum(axis=axis + 1, keepdims=True)
-        return found / self.model.total
-
-
-def _error(free: Buffer, noise: Buffer) -> Buffer:
-    """The squared error of a number that may leave what is expected by one variance and is measured with another."""
-    return free * noise / (free + noise)
 
 
 def _layout(model: Model) -> Layout:

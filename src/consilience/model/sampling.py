@@ -108,6 +108,11 @@ class RowMoves:
         self._least = np.empty(stretches, np.float32)
         self._found = np.empty(BLOCK, np.int32)
 
+    def usual_sweeps(self, n: int) -> int:
+        """Of so many rows, where nobody says how many: more where they are cheap."""
+        each = n * sum(len(p.other) for p in self.phases)
+        return int(np.clip(READ // max(each, 1), FEWEST, MOST))
+
     def counts(self, codes: RowCodes) -> Buffer:
         return Dataset(codes, self.layout.domain).marginals(self.layout.cliques).values
 
@@ -172,8 +177,9 @@ def _blocks(n: int, part: int) -> Iterator[tuple[int, int]]:
     return ((low, min(low + BLOCK, n)) for low in starts)
 
 
-SWEEPS = 8
-"""Passes over rows and attributes when rows are moved and the caller does not say how many."""
+FEWEST, MOST, READ = 8, 32, 100_000_000
+"""Passes over rows and attributes when rows are moved and the caller does not say how many: as many as read so many numbers of
+tables, a few seconds' worth, within these."""
 AGREE = 1e-6
 """Tables that differ by less than this (L1) on their separator are one distribution."""
 FITTED = 1e-4
@@ -240,13 +246,13 @@ def sample_rows(
         return _as_kept(model, model.rounding.rows, generator)
     draw, cliques, exact = _distribution(model, progress)
     apart = [model.domain.clique(c) for c in model.masks if not model.in_model(c)]
-    if asked is None or kept:
-        asked = 0 if (exact and not apart) or kept else SWEEPS
     inferred = model.marginals(apart) if apart else []
     beside = {c: t / model.total for c, t in zip(apart, inferred, strict=True)}
     tau = _targets(model.known, beside)
     allowed = _allowed(model, apart)
     moves = RowMoves(tau, None if allowed is None else _down_to(tau, allowed, model.known))
+    if asked is None or kept:
+        asked = 0 if (exact and not apart) or kept else moves.usual_sweeps(n)
     steps = _Steps(cliques + asked * len(moves.phases), progress)
     drawn = draw(n, generator, lambda step: steps())
     if kept:

@@ -1,0 +1,148 @@
+"""Excess: how much farther from the truth a fit with latent classes is than its refits are from it.
+
+Refits start from the model's own answers, which its classes can say; the truth need not be such. Let a cell that is expected to
+hold b counts leave that by a variance f = rate (b + PERSON), and least squares know it with variance s. Then its squared error after the
+pull is about f s / (f + s). The squared distance of a fit from the truth is estimated without bias by
+(fit - y)^2 - s + 2 cov(fit, y), y the least squares table, s and the covariance taken from the refits (Efron 2004). The rate is
+the one that makes the first most like the second, over all cells of tables of as many attributes (decision 035). What passes a
+cell's own squared deviation in refits is added to replicates: single attributes first, then what each larger table adds to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from consilience.domain import Buffer, Clique, Layout
+from consilience.domain.moves import cells_of
+from consilience.domain.subsets import Subsets
+from consilience.measurements import Exact, Measurements, SquaredLoss
+from consilience.measurements.evidence import Evidence
+from consilience.model.impossible import mask_on
+
+if TYPE_CHECKING:
+    from consilience.model.model import Model
+
+RATES = np.geomspace(1.0, 100.0, 17)
+"""Variances of a cell over its count that classes may leave open: people are a sample of whatever law they follow, so 1 at
+least."""
+PERSON = 0.4
+"""Counts that a cell is expected to hold beyond its own, so that one that is held at zero is uncertain too."""
+SMALL = 1e-3
+"""Counts that every cell has a share in what smaller tables move, so that empty ones can follow them."""
+BALANCED = 3
+"""Turns over the axes of a table until it moves as its smaller tables do."""
+
+
+class Excess:
+    """Collects what the refits of a model say, then draws what they leave out. Counts throughout."""
+
+    def __init__(self, model: Model, layout: Layout, own: Buffer) -> None:
+        """own: the model's tables of the layout, as distributions."""
+        self.model, self.largest = model, layout
+        every = Subsets.of(model.domain, layout.cliques).subsets[1:]
+        self.layout = Layout(model.domain, every)
+        self.down = _sums(layout, self.layout)
+        self.own = self.down @ (model.total * own)
+        self.open = np.concatenate([_open(model, c).reshape(-1) for c in self.layout.cliques])
+        self.misfit = np.square(self._least_squares(model.measurements) - self.own)
+        self.noise, self.covariance, self.moved = np.zeros((3, self.layout.cells))
+        self.count = 0
+
+    def take(self, refit: Buffer, drawn: Measurements) -> None:
+        """refit: its tables of the largest cliques."""
+        moved, noise = self.down @ refit - self.own, self._least_squares(drawn) - self.own
+        self.noise += np.square(noise)
+        self.covariance += moved * noise
+        self.moved += np.square(moved)
+        self.count += 1
+
+    def _least_squares(self, measured: Measurements) -> Buffer:
+        """Tables without non-negativity."""
+        loss = SquaredLoss(self.model.domain, measured, self.model.total)
+        found = Evidence.of(loss, self.largest.cliques).tables
+        cells = cells_of(
+            found.layout.offsets[found.cliques.find(self.layout.cliques)],
+            np.diff(self.layout.offsets),
+        )
+        return found.values[cells]
+
+    @cached_property
+    def variances(self) -> Buffer:
+        """What is added to each cell's."""
+        sizes = np.diff(self.layout.offsets)
+        each = np.add.reduceat(self.noise, self.layout.offsets[:-1]) / sizes / self.count
+        noise = np.repeat(np.maximum(each, 1e-300), sizes)
+        held = PERSON + np.maximum(self.own, 0.0)
+        found = self.misfit - noise + 2 * self.covariance / self.count
+        orders = np.repeat([len(c) for c in self.layout.cliques], sizes)
+        error = np.empty(self.layout.cells)
+        for order in np.unique(orders):
+            at = orders == order
+            scores = [
+                np.square((found[at] - _error(r * held[at], noise[at])) / noise[at]).sum()
+                for r in RATES
+            ]
+            error[at] = _error(RATES[int(np.argmin(scores))] * held[at], noise[at])
+        return np.where(self.open, np.maximum(error - self.moved / self.count, 0.0), 0.0)
+
+    def drawn(self, rng: np.random.Generator) -> Buffer:
+        """Deviations of as many replicates on the largest tables, as distributions. Tables agree on what they share."""
+        moves: dict[Clique, Buffer] = {(): np.zeros(self.count)}
+        for i, clique in enumerate(self.layout.cliques):  # smaller ones come first
+            cells = slice(*self.layout.offsets[i : i + 2])
+            shape = self.model.domain.shape_of(clique)
+            variances = self.variances[cells].reshape(shape)
+            held = self.open[cells] * (np.maximum(self.own[cells], 0.0) + SMALL)
+            fresh = np.sqrt(variances) * rng.standard_normal((self.count, *shape))
+            without = [moves[(*clique[:k], *clique[k + 1 :])] for k in range(len(shape))]
+            sums = [np.expand_dims(table, k + 1) for k, table in enumerate(without)]
+            moved = _turned(fresh, variances, [0 * table for table in sums])
+            carried = _turned(0 * fresh, held.reshape(shape), sums)
+            moves[clique] = moved + carried
+        parts = [moves[c].reshape(self.count, -1) for c in self.largest.cliques]
+        return np.concatenate(parts, axis=1) / self.model.total
+
+
+def _open(model: Model, clique: Clique) -> NDArray[np.bool_]:
+    """The cells of a table that may hold something, none where the table is public."""
+    controls = () if model.fit is None else model.fit.controls
+    public = any(isinstance(c, Exact) and set(clique) <= set(c.attributes) for c in controls)
+    allowed = mask_on(model.domain, model.masks, clique)
+    shape = model.domain.shape_of(clique)
+    return np.full(shape, not public) & (True if allowed is None else allowed)
+
+
+def _turned(tables: Buffer, weights: Buffer, sums: Sequence[Buffer]) -> Buffer:
+    """Tables, one after the other, moved in proportion to the weights until these are their sums over each axis."""
+    for _, axis in product(range(BALANCED), range(weights.ndim)):
+        whole = np.maximum(weights.sum(axis=axis, keepdims=True), 1e-300)
+        tables = tables - weights / whole * (tables.sum(axis=axis + 1, keepdims=True) - sums[axis])
+    return tables
+
+
+def _error(free: Buffer, noise: Buffer) -> Buffer:
+    """The squared error of a number that may leave what is expected by one variance and is measured with another."""
+    return free * noise / (free + noise)
+
+
+def _sums(layout: Layout, parts: Layout) -> sparse.csr_array:
+    """The matrix that makes the tables of all parts from those of a layout, each from the smallest table that holds it."""
+    rows, columns = [], []
+    for i, part in enumerate(parts.cliques):
+        home = layout.home(part)
+        assert home is not None
+        region = layout.cliques[home]
+        cells = np.arange(layout.offsets[home + 1] - layout.offsets[home])
+        at = np.unravel_index(cells, layout.domain.shape_of(region))
+        kept = tuple(x for x, a in zip(at, region, strict=True) if a in part)
+        rows.append(parts.offsets[i] + np.ravel_multi_index(kept, layout.domain.shape_of(part)))
+        columns.append(layout.offsets[home] + cells)
+    at = (np.concatenate(rows), np.concatenate(columns))
+    return sparse.csr_array((np.ones(len(at[0])), at), shape=(parts.cells, layout.cells))

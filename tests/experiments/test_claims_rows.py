@@ -268,7 +268,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     for key, share in found.items():
         assert 0.88 <= share["cells"] <= 0.94, key
         assert 0.88 <= share["large"] <= 0.94, key
-        assert 0.8 <= share["variation"] <= 1.31, key
+        assert 0.8 <= share["variation"] <= (1.4 if "gaussian" in key else 1.3), key
 
 
 def test_simulated_errors_hold_as_much_as_refits_but_with_latent_classes() -> None:

@@ -1,11 +1,11 @@
 """Excess: how much farther from the truth a fit with latent classes is than its refits are from it.
 
 Refits start from the model's own answers, which its classes can say; the truth need not be such. Let a cell that is expected to
-hold b counts leave that by a variance f = rate (b + PERSON), and least squares know it with variance s. Then its squared error after the
-pull is about f s / (f + s). The squared distance of a fit from the truth is estimated without bias by
+hold b counts leave that by a variance f = rate (b + PERSON), and least squares know it with variance s. Then its squared error
+after the pull is about f s / (f + s). The squared distance of a fit from the truth is estimated without bias by
 (fit - y)^2 - s + 2 cov(fit, y), y the least squares table, s and the covariance taken from the refits (Efron 2004). The rate is
-the one that makes the first most like the second, over all cells of tables of as many attributes (decision 035). What passes a
-cell's own squared deviation in refits is added to replicates: single attributes first, then what each larger table adds to them.
+the one that makes the first most like the second, over all cells of tables of as many attributes (decisions 035 and 053). What
+passes a cell's own squared deviation in refits is added to replicates: single attributes first, then what each larger table adds.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ values apart. 1000 is the target itself. Add-remove neighbours per row, delta 1e
 PUMA for which SDNist publishes reports; then there is no group.
 
 The schema is the public dictionary's. Decided by hand, without the data: PUMA is one of the excerpt's own; ages in steps of
-five years (among the ten columns the year within its step has a column of its own, asked for with the step alone); incomes by
-the brackets of the Census Bureau's own tables. Left out: weights, the industry in 271 codes (its 19 categories stay) and the
-density, which is a fact about the PUMA.
+five years (among the ten columns also at the ends of school, 3, 18 and 22, and the year within its step has a column of its
+own, asked for with the step alone); incomes by the brackets of the Census Bureau's own tables. Left out: weights, the industry
+in 271 codes (its 19 categories stay) and the density, which is a fact about the PUMA.
 
 auto: `mechanisms.Auto` for all pairs. auto-puma: the same, asked for every pair within a PUMA. auto-known: and told what the
 dictionary says cannot occur (an income below the age of 15, a rented home in group quarters). aim: OpenDP's, with our
@@ -60,6 +60,8 @@ EXCERPTS = {"massachusetts": "acs-ma2019-raw.csv.gz", "national": "national2019.
 STATES = {"massachusetts": "25-", "texas": "48-"}
 """How PUMAs of an excerpt of one state begin; all others are the national excerpt's."""
 AGES, STEP, YEAR = [*range(0, 100, 5), 100], 5, "AGEP.year"
+SCHOOL = [0, 3, 5, 10, 15, 18, 20, 22, *range(25, 100, 5), 100]
+"""Steps of ages among the ten columns: nobody is at school before 3; most leave it at 18 or 22."""
 INCOMES = [-9000, 0, 1, 2500, 5000, 7500, 10_000, 12_500, 15_000, 20_000, 25_000, 30_000, 35_000, 40_000, 45_000, 50_000, 60_000,
            75_000, 100_000, 125_000, 150_000, 200_000, 300_000, 500_000, 1_341_000]  # fmt: skip
 """Brackets of the tables that the Census Bureau publishes, finer at the ends."""
@@ -99,6 +101,7 @@ class Coding:
     """Codes of every column from the dictionary alone, and back: each is a list of words, or of bins with edges."""
 
     def __init__(self, excerpt: str = "massachusetts", kept: str = "all") -> None:
+        self.ages = SCHOOL if kept == "demographic" else AGES
         self.words: dict[str, list[str]] = {}
         self.edges: dict[str, list[float]] = {}
         for name, about in dictionary().items():
@@ -112,7 +115,7 @@ class Coding:
                 said |= {str(v): "" for v in range(low, high + 1)}
             elif low is not None:
                 steps = [low + (high - low) * k // QUANTILES for k in range(QUANTILES)] + [high + 1]
-                self.edges[name] = {"AGEP": AGES, "PINCP": INCOMES}.get(name, steps)
+                self.edges[name] = {"AGEP": self.ages, "PINCP": INCOMES}.get(name, steps)
             self.words[name] = list(said)
         if kept == "demographic":
             self.words[YEAR] = [str(y) for y in range(STEP)]
@@ -130,7 +133,9 @@ class Coding:
 
     def encode(self, table: dict[str, np.ndarray]) -> cs.Dataset:
         codes = {}
-        table = {**table, YEAR: np.array([str(int(v) % STEP) for v in table["AGEP"]], object)}
+        ages = table["AGEP"].astype(int)
+        within = ages - np.array(self.ages)[self._step(ages)]
+        table = {**table, YEAR: within.astype(str).astype(object)}
         for name, words in self.words.items():
             place = {w: i for i, w in enumerate(words)}
             found = np.array([place.get(v, -1) for v in table[name]])
@@ -142,6 +147,9 @@ class Coding:
             assert found.min() >= 0, name
             codes[name] = found
         return cs.Dataset(codes, self.domain)
+
+    def _step(self, ages: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.ages[1:-1], ages, side="right")
 
     def possible(self) -> dict[tuple[str, ...], np.ndarray]:
         """What can occur, by the dictionary: N below and above an age, homes and group quarters, an income and its decile."""
@@ -181,7 +189,9 @@ class Coding:
             else:
                 table[name] = np.array(words, dtype=object)[codes]
         if (years := table.pop(YEAR, None)) is not None:
-            table["AGEP"] = (data.column("AGEP") * STEP + years.astype(int)).astype(object)
+            edges, step = np.array(self.ages), data.column("AGEP").astype(np.int64)
+            last = edges[step + 1] - edges[step] - 1
+            table["AGEP"] = (edges[step] + np.minimum(years.astype(int), last)).astype(object)
         return table
 
 

@@ -323,22 +323,18 @@ def test_told_what_cannot_occur_the_score_is_higher_and_above_a_40_percent_sampl
     assert found["auto-known", "1"][0] < found["sample", "40"][0], "docs/comparison.md says so"
 
 
-def test_on_the_national_excerpt_the_score_is_above_what_was_published_and_just_below_a_40_percent_sample() -> (
-    None
-):
+def test_on_the_national_excerpt_the_score_is_that_of_a_40_percent_sample() -> None:
     """The ten columns of SDNist's reports: SmartNoise's AIM 976, MST 958, a 40 % sample 987. The judge agrees on samples."""
     rows = tables.of_table(rows_of("kmarginal.csv"), "national", "demographic")
     found = common.means(rows, ["design", "epsilon"], "score")
     published = {"1": 902, "5": 946, "10": 969, "20": 977, "40": 987, "60": 992, "80": 994}
     for part, score in published.items():
         assert abs(found["sample", part][0] - score) < (12 if float(part) < 20 else 4), part
-    for design in ("auto", "auto-known"):
+    for design, below in (("auto", 0.6), ("auto-known", 0.1)):
         own, error, seeds = found[design, "1"]
         assert seeds == 5
-        assert own - 3 * error > 976
-        assert found["sample", "20"][0] < own < found["sample", "40"][0], (
-            "docs/comparison.md says so"
-        )
+        assert own - 3 * error > published["40"]
+        assert own > found["sample", "40"][0] - below, "docs/comparison.md says by how much"
         assert found[design, "5"][0] > found["sample", "60"][0]
 
 

@@ -31,7 +31,7 @@ $(READY_BENCH): $(READY)
 	@touch $(READY_BENCH)
 
 $(READY_EXPERIMENTS): $(READY)
-	@echo "== adding what draws the figures (matplotlib)"
+	@echo "== adding what draws the figures and learns from rows (matplotlib, scikit-learn)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev,experiments]'
 	@touch $(READY_EXPERIMENTS)
 

@@ -10,7 +10,7 @@ import pytest
 
 import consilience as cs
 from consilience.domain import Layout
-from consilience.model.excess import Excess, _sums, _turned
+from consilience.model.excess import Excess, _turned
 
 DOMAIN = cs.Domain({"a": 24, "b": 5, "c": 4})
 PAIRS = list(combinations(DOMAIN.attributes, 2))
@@ -65,20 +65,39 @@ def collected() -> Excess:
     return found
 
 
-def test_sums_are_those_of_the_tables() -> None:
-    parts = Layout(DOMAIN, [("a",), ("b",), ("c",), *PAIRS])
-    layout = Layout(DOMAIN, PAIRS)
-    joint = np.random.default_rng(0).random(DOMAIN.shape)
-
-    def tables(of: Layout) -> np.ndarray:
-        return np.concatenate(
-            [
-                joint.sum(axis=tuple(i for i, x in enumerate(DOMAIN) if x not in c)).reshape(-1)
-                for c in of.cliques
-            ]
+def test_every_subset_is_summed_from_the_largest_tables() -> None:
+    domain = cs.Domain({"a": 3, "b": 2, "c": 4, "d": 2})
+    joint = np.random.default_rng(0).random(domain.shape)
+    table = {
+        c: joint.sum(axis=tuple(domain.position(a) for a in "abcd" if a not in c))
+        for k in range(1, 5)
+        for c in combinations("abcd", k)
+    }
+    noise = np.random.default_rng(1)
+    cliques = [("a", "b", "c"), ("c", "d")]
+    made = [
+        cs.Measurement(
+            c, 900 * table[c] / joint.sum() + noise.normal(0, 9, table[c].shape), stddev=9.0
         )
-
-    np.testing.assert_allclose(_sums(layout, parts) @ tables(layout), tables(parts))
+        for c in cliques
+    ]
+    small = cs.reconstruct(domain, made, 900, cs.LatentClasses())
+    layout = Layout(domain, cliques)
+    flat = np.concatenate([table[c].reshape(-1) for c in layout.cliques])
+    found = Excess(small, layout, flat)
+    assert set(found.layout.cliques) == {
+        *[(x,) for x in "abcd"],
+        ("a", "b"),
+        ("a", "c"),
+        ("b", "c"),
+        *cliques,
+    }
+    for c in found.layout.cliques:
+        lo, hi = (
+            found.layout.offsets[found.layout.index[c]],
+            found.layout.offsets[found.layout.index[c] + 1],
+        )
+        np.testing.assert_allclose(found.own[lo:hi], 900 * table[c].reshape(-1))
 
 
 def test_tables_turn_until_their_sums_are_as_asked() -> None:

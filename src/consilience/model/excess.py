@@ -10,14 +10,13 @@ passes a cell's own squared deviation in refits is added to replicates: single a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from consilience.domain import Buffer, Clique, Layout
 from consilience.domain.moves import cells_of
@@ -48,8 +47,10 @@ class Excess:
         self.model, self.largest = model, layout
         every = Subsets.of(model.domain, layout.cliques).subsets[1:]
         self.layout = Layout(model.domain, every)
-        self.down = _sums(layout, self.layout)
-        self.own = self.down @ (model.total * own)
+        sizes, found = np.diff(layout.offsets), self.layout.cliques.find(layout.cliques)
+        self.given = cells_of(self.layout.offsets[found], sizes)
+        self.smaller = list(_sums(self.layout, layout.index))
+        self.own = self._every(model.total * own)
         self.open = np.concatenate([_open(model, c).reshape(-1) for c in self.layout.cliques])
         self.misfit = np.square(self._least_squares(model.measurements) - self.own)
         self.noise, self.covariance, self.moved = np.zeros((3, self.layout.cells))
@@ -57,11 +58,19 @@ class Excess:
 
     def take(self, refit: Buffer, drawn: Measurements) -> None:
         """refit: its tables of the largest cliques."""
-        moved, noise = self.down @ refit - self.own, self._least_squares(drawn) - self.own
+        moved, noise = self._every(refit) - self.own, self._least_squares(drawn) - self.own
         self.noise += np.square(noise)
         self.covariance += moved * noise
         self.moved += np.square(moved)
         self.count += 1
+
+    def _every(self, largest: Buffer) -> Buffer:
+        """The tables of all subsets, from those of the largest cliques."""
+        out = np.empty(self.layout.cells)
+        out[self.given] = largest
+        for part, whole, shape, axis in self.smaller:
+            out[part] = out[whole].reshape(shape).sum(axis=axis).reshape(-1)
+        return out
 
     def _least_squares(self, measured: Measurements) -> Buffer:
         """Tables without non-negativity."""
@@ -132,17 +141,16 @@ def _error(free: Buffer, noise: Buffer) -> Buffer:
     return free * noise / (free + noise)
 
 
-def _sums(layout: Layout, parts: Layout) -> sparse.csr_array:
-    """The matrix that makes the tables of all parts from those of a layout, each from the smallest table that holds it."""
-    rows, columns = [], []
-    for i, part in enumerate(parts.cliques):
-        home = layout.home(part)
-        assert home is not None
-        region = layout.cliques[home]
-        cells = np.arange(layout.offsets[home + 1] - layout.offsets[home])
-        at = np.unravel_index(cells, layout.domain.shape_of(region))
-        kept = tuple(x for x, a in zip(at, region, strict=True) if a in part)
-        rows.append(parts.offsets[i] + np.ravel_multi_index(kept, layout.domain.shape_of(part)))
-        columns.append(layout.offsets[home] + cells)
-    at = (np.concatenate(rows), np.concatenate(columns))
-    return sparse.csr_array((np.ones(len(at[0])), at), shape=(parts.cells, layout.cells))
+def _sums(
+    every: Layout, known: Container[Clique]
+) -> Iterator[tuple[slice, slice, tuple[int, ...], int]]:
+    """How each table that is not known is summed from one of an attribute more: its cells, those, their shape, the axis."""
+    cells = [slice(*ends) for ends in pairwise(every.offsets.tolist())]
+    made = set()
+    for clique in reversed(list(every.cliques)):  # larger ones first
+        for axis in range(len(clique)):
+            part = (*clique[:axis], *clique[axis + 1 :])
+            if part and part not in known and part not in made:
+                made.add(part)
+                where, of = every.index[part], every.index[clique]
+                yield cells[where], cells[of], every.domain.shape_of(clique), axis

@@ -12,12 +12,14 @@ from __future__ import annotations
 import itertools
 import resource
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 MOST_CELLS = 10_000
 """mbi's, SmartNoise's and dpmm's own limit on tables that AIM is asked for."""
+MOST_MAPS = 40_000
 
 
 class Asked:
@@ -70,6 +72,7 @@ def with_dpsynth(asked: Asked) -> Any:
     )
 
     np.random.seed(asked.seed)  # noqa: NPY002 (mbi's rows come from it; those of SWIFT still differ from run to run)
+    drop_programs()
     kind = {"aim": AIMConfig, "swift": SWIFTConfig}[asked.mechanism]
     config = DiscreteConfig(mechanism=kind(workload=asked.workload()))
     if asked.mechanism == "swift":
@@ -78,6 +81,24 @@ def with_dpsynth(asked: Asked) -> Any:
     else:
         ready = config.calibrate(epsilon=asked.epsilon, delta=asked.delta)
     return ready(np.random.default_rng(asked.seed), mbi_data(asked)).synthetic_data.to_dict()
+
+
+def drop_programs() -> None:
+    """JAX keeps what it compiled, in memory maps; Linux gives a process 65,530 of them, and AIM on wide tables needs more.
+
+    AIM asks for a summary once a round; the programs are dropped there when there are many.
+    """
+    import jax
+    import mbi
+
+    summarize = mbi.summarize
+
+    def dropping(*words: Any, **options: Any) -> Any:
+        if len(Path("/proc/self/maps").read_text().splitlines()) > MOST_MAPS:
+            jax.clear_caches()
+        return summarize(*words, **options)
+
+    mbi.summarize = dropping
 
 
 def gaussian_rho(epsilon: float, delta: float) -> float:

@@ -10,7 +10,7 @@ import pytest
 
 import consilience as cs
 from consilience.domain import Layout
-from consilience.model.excess import Excess, _turned
+from consilience.model.excess import PERSON, Excess, _turned
 
 DOMAIN = cs.Domain({"a": 24, "b": 5, "c": 4})
 PAIRS = list(combinations(DOMAIN.attributes, 2))
@@ -140,7 +140,7 @@ def test_each_order_has_the_rate_that_its_misfit_shows(collected: Excess, rates)
     """A fit that stays where it is, truths that leave it by so many variances of a count, noise on top."""
     found = copy(collected)
     singles = np.repeat([len(c) == 1 for c in found.layout.cliques], np.diff(found.layout.offsets))
-    departed = np.where(singles, *rates) * (1 + found.own)
+    departed = np.where(singles, *rates) * (PERSON + found.own)
     usual = [departed[singles].mean(), departed[~singles].mean()]
     noise = 3 * np.where(singles, *usual)
     found.count, found.noise = 1, noise
@@ -148,6 +148,6 @@ def test_each_order_has_the_rate_that_its_misfit_shows(collected: Excess, rates)
     rng, seen = np.random.default_rng(0), []
     for _ in range(60):
         found.misfit = np.square(rng.normal(0, np.sqrt(departed + noise)))
-        found.__dict__.pop("variances", None)
-        seen.append([found.variances[singles].mean(), found.variances[~singles].mean()])
+        added = found.variances()
+        seen.append([added[singles].mean(), added[~singles].mean()])
     assert np.mean(seen, axis=0) == pytest.approx(usual, rel=0.5)

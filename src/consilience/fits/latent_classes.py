@@ -59,7 +59,7 @@ class LatentClasses(GraphFit):
 
     The mixture is kept in the model: a distribution over the whole domain from which answers that nobody measured, and rows,
     begin. controls: marginals that are public, `Exact(...)` and `Bounds(...)`; the pulled tables are scaled to them.
-    classes: how many, of each of two mixtures that are averaged; None leaves it to the size of the domain. seed: of their
+    classes: how many, of each of the mixtures that are averaged; None leaves it to the size of the domain. seed: of their
     starts and of the noise that measurements are thinned with.
     """
 

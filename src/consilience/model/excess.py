@@ -11,7 +11,6 @@ passes a cell's own squared deviation in refits is added to replicates: single a
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from functools import cached_property
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
@@ -82,7 +81,6 @@ class Excess:
         )
         return found.values[cells]
 
-    @cached_property
     def variances(self) -> Buffer:
         """What is added to each cell's."""
         sizes = np.diff(self.layout.offsets)
@@ -103,11 +101,12 @@ class Excess:
 
     def drawn(self, rng: np.random.Generator) -> Buffer:
         """Deviations of as many replicates on the largest tables, as distributions. Tables agree on what they share."""
+        added = self.variances()
         moves: dict[Clique, Buffer] = {(): np.zeros(self.count)}
         for i, clique in enumerate(self.layout.cliques):  # smaller ones come first
             cells = slice(*self.layout.offsets[i : i + 2])
             shape = self.model.domain.shape_of(clique)
-            variances = self.variances[cells].reshape(shape)
+            variances = added[cells].reshape(shape)
             held = self.open[cells] * (np.maximum(self.own[cells], 0.0) + SMALL)
             fresh = np.sqrt(variances) * rng.standard_normal((self.count, *shape))
             without = [moves[(*clique[:k], *clique[k + 1 :])] for k in range(len(shape))]
